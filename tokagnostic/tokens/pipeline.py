@@ -1,0 +1,198 @@
+"""A tokenizer's own description of itself, as the facts that decide what its ids mean: model, steps, added tokens."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from tokenizers import Tokenizer
+
+from tokagnostic.errors import TokenizerError
+from tokagnostic.tokens.token_bytes import PrefixRule
+
+Step = dict[str, Any]
+"""One normalizer, pre-tokenizer or model as the library writes it: a `type` and its settings."""
+
+BYTES_OUTSIDE_UTF8 = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
+"""Bytes that no text holds."""
+
+WHITESPACE_DROPPERS = frozenset({"BertPreTokenizer", "Whitespace", "WhitespaceSplit"})
+"""Pre-tokenizers that throw the gaps between words away."""
+
+
+@dataclass(frozen=True)
+class AddedToken:
+    """A token that stands beside the model's vocabulary and is matched in the text before the model runs."""
+
+    id: int
+    content: str
+    special: bool
+    normalized: bool
+    """Matched in the normalized text, by its own normalized spelling."""
+    single_word: bool
+    lstrip: bool
+    rstrip: bool
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """The steps between a text and its ids. `Sequence` steps are flattened, in order."""
+
+    model: Step
+    normalizers: tuple[Step, ...]
+    pre_tokenizers: tuple[Step, ...]
+    added: tuple[AddedToken, ...]
+
+    @classmethod
+    def from_description(cls, description: Step) -> Pipeline:
+        """Take the facts out of what `Tokenizer.to_str` writes, parsed."""
+        fields = AddedToken.__dataclass_fields__
+        return cls(
+            model=description["model"],
+            normalizers=tuple(_flatten(description.get("normalizer"), "normalizers")),
+            pre_tokenizers=tuple(_flatten(description.get("pre_tokenizer"), "pretokenizers")),
+            added=tuple(AddedToken(**{name: t[name] for name in fields}) for t in description["added_tokens"]),
+        )
+
+    def __str__(self) -> str:
+        """The pipeline in one line, such as `NFC > ByteLevel > BPE`."""
+        steps = [*self.normalizers, *self.pre_tokenizers, self.model]
+        return " > ".join(str(step["type"]) for step in steps)
+
+    @cached_property
+    def vocab(self) -> dict[str, int]:
+        """The model's pieces and their ids, added tokens aside."""
+        vocab = self.model["vocab"]
+        if isinstance(vocab, dict):
+            return vocab
+        return {piece: v for v, (piece, _) in enumerate(vocab)}
+
+    @property
+    def pieces(self) -> Iterator[tuple[int, str]]:
+        """Every id of the model with its piece, pieces that occur twice included."""
+        vocab = self.model["vocab"]
+        if isinstance(vocab, dict):
+            return ((v, piece) for piece, v in vocab.items())
+        return ((v, piece) for v, (piece, _) in enumerate(vocab))
+
+    @property
+    def is_byte_level(self) -> bool:
+        """Text passes through the byte alphabet before the model sees it."""
+        return any(step["type"] == "ByteLevel" for step in (*self.normalizers, *self.pre_tokenizers))
+
+    @cached_property
+    def mark(self) -> str | None:
+        """The character that stands for a space in the vocabulary, if there is one."""
+        for step in self.pre_tokenizers:
+            if step["type"] == "Metaspace":
+                return str(step["replacement"])
+        for step in self.normalizers:
+            if step["type"] == "Replace" and step["pattern"] == {"String": " "} and len(step["content"]) == 1:
+                return str(step["content"])
+        return None
+
+    @property
+    def has_byte_fallback(self) -> bool:
+        """The model spells what it has no piece for in byte pieces such as `<0x0A>`."""
+        return bool(self.model.get("byte_fallback"))
+
+    @cached_property
+    def missing_byte_pieces(self) -> tuple[int, ...]:
+        """The bytes without a piece, under byte fallback."""
+        return tuple(b for b in range(256) if f"<0x{b:02X}>" not in self.vocab) if self.has_byte_fallback else ()
+
+    @property
+    def lacks_byte_pieces(self) -> bool:
+        """Byte fallback is on and cannot spell every text."""
+        return not BYTES_OUTSIDE_UTF8.issuperset(self.missing_byte_pieces)
+
+    @cached_property
+    def unknown_id(self) -> int | None:
+        """The id for what the model cannot spell, or None where it has none."""
+        if self.model["type"] == "Unigram":
+            unk_id = self.model.get("unk_id")
+            return None if unk_id is None else int(unk_id)
+        piece = self.model.get("unk_token")
+        if piece in self.vocab:
+            return self.vocab[piece]
+        return next((token.id for token in self.added if token.content == piece), None)
+
+    @property
+    def drops_whitespace(self) -> bool:
+        """A pre-tokenizer throws the gaps between words away."""
+        return any(step["type"] in WHITESPACE_DROPPERS for step in self.pre_tokenizers)
+
+    @property
+    def prepends_in_normalizer(self) -> bool:
+        """A normalizer puts a space before each segment, also before one that begins with a space."""
+        return any(step["type"] == "Prepend" and step["prepend"] in (" ", self.mark) for step in self.normalizers)
+
+    @property
+    def prepends_in_pre_tokenizer(self) -> PrefixRule:
+        """Where a pre-tokenizer puts a space before a segment that does not begin with one."""
+        rules = {str(step.get("prepend_scheme")) for step in self.pre_tokenizers if step["type"] == "Metaspace"}
+        if "always" in rules or any(step.get("add_prefix_space") for step in self.pre_tokenizers):
+            return "always"
+        return "first" if "first" in rules else "none"
+
+    @property
+    def prefix(self) -> PrefixRule:
+        """Where a space is invented."""
+        return "always" if self.prepends_in_normalizer else self.prepends_in_pre_tokenizer
+
+
+@contextmanager
+def library_errors(doing: str) -> Iterator[None]:
+    """Turn whatever the tokenizers library throws into a TokenizerError that says what was being done.
+
+    The library raises bare `Exception` for every refusal, and `PanicException`, which is no `Exception` at all, where
+    its own code breaks; nothing narrower can be named.
+    """
+    try:
+        yield
+    except BaseException as error:
+        if type(error) not in (Exception, TypeError, ValueError) and type(error).__name__ != "PanicException":
+            raise
+        raise TokenizerError(
+            f"{doing} failed in the tokenizers library: {' '.join(str(error).split())}",
+            expected="a tokenizer that can do this",
+            remedy="Check the tokenizer's file and its settings",
+        ) from error
+
+
+def describe(tokenizer: Any) -> Step:
+    """Read the description of a `tokenizers.Tokenizer` or of a transformers fast tokenizer.
+
+    Raises:
+        TokenizerError: if it is neither, or holds steps written in Python, which have no description.
+    """
+    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
+    if not isinstance(backend, Tokenizer):
+        raise TokenizerError(
+            f"an object of type {type(tokenizer).__name__} without a `backend_tokenizer`",
+            expected="a tokenizers.Tokenizer or a fast tokenizer of transformers",
+            remedy="Load it with transformers.AutoTokenizer, or from its tokenizer.json with tokenizers.Tokenizer",
+        )
+    with library_errors("describing the tokenizer"):
+        description: Step = json.loads(backend.to_str())
+    return description
+
+
+def load_description(description: Step) -> Tokenizer:
+    """Build a tokenizer from a description."""
+    with library_errors("copying the tokenizer"):
+        return Tokenizer.from_str(json.dumps(description, ensure_ascii=False))
+
+
+def _flatten(step: Step | None, children: str) -> Iterator[Step]:
+    if step is None:
+        return
+    if step["type"] == "Sequence":
+        for child in step[children]:
+            yield from _flatten(child, children)
+    else:
+        yield step
