@@ -1,0 +1,88 @@
+"""Token ids to keys, by the backend that suits where the ids are."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+import numpy as np
+
+from tokagnostic.errors import InvalidValueError
+from tokagnostic.hashing.cache import HashCache
+from tokagnostic.hashing.windows_numba import window_keys
+
+if TYPE_CHECKING:
+    from torch import Tensor, device
+
+Array = TypeVar("Array", np.ndarray, "Tensor")
+
+
+class NgramHasher:
+    """Hashes the last 1..N tokens at every position.
+
+    The cache's arrays follow the ids to their device on first use. They are no buffers of any module, so that casting,
+    sharding or loading a model cannot touch them.
+
+    Args:
+        cache: the tokenizer's hash cache.
+        max_order: N.
+
+    Raises:
+        InvalidValueError: if N is not a whole number of at least 1.
+    """
+
+    def __init__(self, cache: HashCache, max_order: int) -> None:
+        if type(max_order) is not int or max_order < 1:
+            raise InvalidValueError(
+                f"max_order = {max_order!r}",
+                expected="a whole number of at least 1",
+                remedy="Set max_order to 1 or more",
+            )
+        self.cache = cache
+        self.max_order = max_order
+        self._tensors: dict[device, tuple[Tensor, Tensor]] = {}
+        self._num_unknown: dict[device, Tensor] = {}
+
+    def __call__(self, input_ids: Array, starts: Array | None = None) -> Array:
+        """Hash every window that ends at each position.
+
+        Args:
+            input_ids: token ids, integer [T] or [B, T], NumPy or tensor; an id below 0 is masked and breaks windows.
+            starts: True at the first position of each document, bool, same shape; by default position 0 of every row.
+
+        Returns:
+            Keys, int64 [..., N], of the kind and on the device of the ids; -1 where no window exists.
+
+        Raises:
+            InvalidValueError: on the CPU, for an id that the cache does not have. On a device, where raising would
+                stall it, such an id breaks windows and is counted in `num_unknown_ids`.
+        """
+        if isinstance(input_ids, np.ndarray):
+            return window_keys(input_ids, starts, self.cache, self.max_order)
+        import torch
+
+        if input_ids.device.type == "cpu" and not torch.compiler.is_compiling():
+            flags = None if starts is None else starts.numpy()
+            return torch.from_numpy(window_keys(input_ids.numpy(), flags, self.cache, self.max_order))
+        from tokagnostic.hashing import windows_torch
+
+        steps, start_steps = self._on(input_ids.device)
+        self._count_unknown(input_ids)
+        return windows_torch.window_keys(input_ids, starts, steps, start_steps, self.cache.prefix, self.max_order)
+
+    @property
+    def num_unknown_ids(self) -> int:
+        """How many ids that the cache does not have were met on devices so far."""
+        return sum(int(count) for count in self._num_unknown.values())
+
+    def _on(self, where: device) -> tuple[Tensor, Tensor]:
+        import torch
+
+        if where not in self._tensors:
+            steps = torch.from_numpy(self.cache.steps).to(where)
+            same = self.cache.start_steps is self.cache.steps
+            self._tensors[where] = (steps, steps if same else torch.from_numpy(self.cache.start_steps).to(where))
+        return self._tensors[where]
+
+    def _count_unknown(self, input_ids: Tensor) -> None:
+        count = (input_ids >= self.cache.num_ids).sum()
+        self._num_unknown[input_ids.device] = self._num_unknown.get(input_ids.device, 0) + count
