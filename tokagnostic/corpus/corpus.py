@@ -1,0 +1,149 @@
+"""The sources of a corpus to one stream of documents that can stop anywhere and go on there."""
+
+from __future__ import annotations
+
+import glob
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from tokagnostic.corpus.config import CorpusConfig
+from tokagnostic.corpus.document import Document, documents_digest
+from tokagnostic.corpus.intake import CorpusCounts, Intake
+from tokagnostic.corpus.readers import JsonLinesReader, Place, Reader, TextReader
+from tokagnostic.corpus.tables import EmbeddedReader, HubReader, ParquetReader
+from tokagnostic.errors import CorpusError, SourceError
+
+_JSON_LINES = (".jsonl", ".ndjson", ".json")
+_PACKED = (".zst", ".bz2", ".xz", ".zip", ".7z", ".tar", ".tgz", ".parquet.gz")
+
+
+@dataclass(frozen=True)
+class Cursor:
+    """Where a corpus goes on. All fields are JSON values: `Cursor(**asdict(cursor)) == cursor`."""
+
+    source: str
+    """The file or dataset, as the corpus names it."""
+    position: int = 0
+    """Byte offset in the unpacked file, or the number of rows before."""
+    line: int = 0
+    """Lines before `position`, for the names of documents and for errors."""
+    part: int = 0
+    """Parts of the row at `position` that were already delivered."""
+    documents: int = 0
+    """Documents delivered since the corpus began, for its limit."""
+
+
+class Corpus:
+    """A stream of documents, never held as a whole: memory is bounded by the largest document, and by a few hundred
+    rows of a table.
+
+    Iterating starts at the beginning each time. Files of one glob come in the order of their names.
+
+    Args:
+        config: sources and what counts as a document.
+
+    Raises:
+        SourceError: if a file does not exist, a glob matches nothing, or a source has no known form.
+    """
+
+    def __init__(self, config: CorpusConfig) -> None:
+        self.config = config
+        self.counts = CorpusCounts()
+        """What the latest pass met so far; a resumed pass counts from where it resumed."""
+        self._readers = {reader.name: reader for spec in config.data for reader in _readers_of(spec, config)}
+
+    def __iter__(self) -> Iterator[Document]:
+        for document, _ in self.iterate():
+            yield document
+
+    def iterate(self, start: Cursor | None = None) -> Iterator[tuple[Document, Cursor]]:
+        """The documents from a cursor on, each with the cursor from which the documents after it follow.
+
+        Args:
+            start: where to go on; None is the beginning.
+
+        Raises:
+            SourceError: if a source cannot be opened.
+            CorpusError: if a document is broken and the policy is `error`, if the whole corpus holds no document, or
+                if the cursor belongs to a source that this corpus does not have.
+        """
+        names = list(self._readers)
+        cursor = start or Cursor(names[0])
+        if cursor.source not in names:
+            raise CorpusError(
+                f"a cursor in {cursor.source}, which is no source of this corpus",
+                expected="a cursor of the same corpus",
+                remedy="Resume with the sources that the run was started with",
+            )
+        intake = Intake(self.config.on_bad_document)
+        self.counts = intake.counts
+        delivered, place = cursor.documents, Place(cursor.position, cursor.line, cursor.part)
+        limit = self.config.limit
+        for name in names[names.index(cursor.source) :]:
+            if delivered == limit:
+                return
+            for document, after in self._readers[name].read(place, intake):
+                delivered += 1
+                intake.counts.documents += 1
+                intake.counts.bytes += len(document.data)
+                yield document, Cursor(name, *after, documents=delivered)
+                if delivered == limit:
+                    return
+            place = Place()
+        if delivered == 0:
+            raise CorpusError(
+                f"no document in {', '.join(names)} ({intake.counts.empty} empty, {intake.counts.skipped} skipped)",
+                expected="at least one document that is not blank",
+                remedy="Check the sources, documents and text_field",
+            )
+
+    def digest(self) -> str:
+        """SHA-256 of all documents, in lower-case hex (`documents_digest`), by one pass over the corpus."""
+        return documents_digest(self)
+
+
+def _readers_of(spec: str, config: CorpusConfig) -> list[Reader]:
+    """The readers of one entry of `CorpusConfig.data`.
+
+    Raises:
+        SourceError: if it names nothing that can be read.
+    """
+    if spec == "embedded":
+        return [EmbeddedReader(config.documents)]
+    if spec.startswith("hf:"):
+        return [HubReader(spec, config.documents, config.text_field)]
+    return [_reader_of_file(path, config) for path in _paths_of(os.path.expanduser(spec))]
+
+
+def _paths_of(spec: str) -> list[str]:
+    """The files that a path or a glob names; a file whose name looks like a glob is itself."""
+    if os.path.isfile(spec):
+        return [spec]
+    if os.path.isdir(spec):
+        raise SourceError(
+            f"{spec} is a folder",
+            expected="a file, a glob, hf:name[:config[:split]] or `embedded`",
+            remedy=f"Give a glob such as '{spec.rstrip('/')}/**/*.txt'",
+        )
+    if glob.has_magic(spec):
+        paths = sorted(path for path in glob.glob(spec, recursive=True) if os.path.isfile(path))
+        if paths:
+            return paths
+        raise SourceError(f"no file matches {spec!r}", expected="a glob with a match", remedy="Check the pattern")
+    raise SourceError(
+        f"{spec} does not exist",
+        expected="a file, a glob, hf:name[:config[:split]] or `embedded`",
+        remedy="Check the path",
+    )
+
+
+def _reader_of_file(path: str, config: CorpusConfig) -> Reader:
+    lower = path.lower()
+    if lower.endswith(_PACKED):
+        raise SourceError(f"{path} is packed in a way that is not read", expected="gzip", remedy="Unpack the file")
+    if lower.endswith(".parquet"):
+        return ParquetReader(path, config.documents, config.text_field)
+    if lower.removesuffix(".gz").endswith(_JSON_LINES):
+        return JsonLinesReader(path, config.documents, config.text_field)
+    return TextReader(path, config.documents)
