@@ -1,0 +1,19 @@
+"""Ids to vectors: the memory, its three replaceable parts, and its file."""
+
+from tokagnostic.memory.base import MemoryConfig, NgramMemory, memory_kinds, register_memory
+from tokagnostic.memory.file import SaveReport, load_memory, read_recipe, save_memory
+from tokagnostic.memory.kinds import JointConfig
+from tokagnostic.memory.recipe import MemoryRecipe
+
+__all__ = [
+    "JointConfig",
+    "MemoryConfig",
+    "MemoryRecipe",
+    "NgramMemory",
+    "SaveReport",
+    "load_memory",
+    "memory_kinds",
+    "read_recipe",
+    "register_memory",
+    "save_memory",
+]

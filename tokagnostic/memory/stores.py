@@ -1,0 +1,90 @@
+"""Rows to vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from tokagnostic.memory.base import generator
+
+
+class TableStore(nn.Module):
+    """One table of vectors per set of rows; a window's features are its heads' vectors, order by order.
+
+    A trainable table gets sparse gradients, which hold the rows looked up and no others,
+    so that a training step costs what it looks up, however large the table is.
+
+    Args:
+        tables: rows of each table, float [R, dim]; they become parameters as they are, without a copy.
+    """
+
+    tables: nn.ParameterList
+
+    def __init__(self, tables: Sequence[Tensor]) -> None:
+        super().__init__()
+        self.dim = tables[0].shape[1]
+        self.tables = nn.ParameterList(nn.Parameter(table) for table in tables)
+
+    def forward(self, rows: Tensor, table: int = 0) -> Tensor:
+        """Look rows up, int64 [B, T, N, K], in one table.
+
+        Returns:
+            Features, in the table's dtype, [B, T, N * K * dim]; zero where the row is -1.
+        """
+        return lookup(self.tables[table], rows).flatten(start_dim=-3)
+
+
+def fresh_tables(num_rows: Sequence[int], dim: int, init_std: float, seed: int) -> list[Tensor]:
+    """Rows of small normal noise.
+
+    Args:
+        num_rows: R of each table.
+        dim: numbers per row.
+        init_std: standard deviation.
+        seed: of a generator of their own.
+
+    Returns:
+        Tables, float32 [R, dim] each.
+    """
+    random = generator(seed)
+    return [torch.randn(rows, dim, generator=random) * init_std for rows in num_rows]
+
+
+def lookup(table: Tensor, rows: Tensor) -> Tensor:
+    """Rows of a table, zero for row -1.
+
+    Args:
+        table: float [R, dim].
+        rows: int64 [...].
+
+    Returns:
+        Vectors in the table's dtype, [..., dim]; differentiable towards the table, whose gradient is sparse.
+    """
+    vectors: Tensor = _Lookup.apply(table, rows)
+    return vectors
+
+
+class _Lookup(torch.autograd.Function):
+    """Gather whose gradient never mentions a row that was not looked up, not even with a zero."""
+
+    @staticmethod
+    def forward(ctx: torch.autograd.function.FunctionCtx, table: Tensor, rows: Tensor) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.table_shape = table.shape  # type: ignore[attr-defined]
+        vectors = table.index_select(0, rows.reshape(-1).clamp(min=0)).view(*rows.shape, table.shape[1])
+        if rows.numel() and rows.min() < 0:
+            vectors.masked_fill_((rows < 0).unsqueeze(-1), 0)
+        return vectors
+
+    @staticmethod
+    def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None]:
+        (rows,) = ctx.saved_tensors  # type: ignore[attr-defined]
+        (gradient,) = gradients
+        flat_rows, values = rows.reshape(-1), gradient.reshape(-1, gradient.shape[-1])
+        real = flat_rows >= 0
+        if not bool(real.all()):
+            flat_rows, values = flat_rows[real], values[real]
+        shape = ctx.table_shape  # type: ignore[attr-defined]
+        return torch.sparse_coo_tensor(flat_rows.unsqueeze(0), values, shape, check_invariants=False), None

@@ -1,0 +1,67 @@
+"""Rows that were read in training to a count per row: what a memory has seen, without the corpus."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+import torch
+from torch import Tensor
+
+SATURATED = 2**32 - 1
+"""Largest count that a memory file holds."""
+
+
+class Visits:
+    """How often each row of one table was written, counted per occurrence and once per forward pass.
+
+    The least count over a window's K rows is a count-min sketch of how often the memory saw that window: it never says
+    less than the truth (Cormode and Muthukrishnan 2005).
+
+    Args:
+        num_rows: R.
+        saved: the counts of a memory file, uint32 [R]; read on first use, so that opening a file does not read them.
+    """
+
+    def __init__(self, num_rows: int, saved: Tensor | None = None) -> None:
+        self._num_rows = num_rows
+        self._saved = saved
+
+    @cached_property
+    def counts(self) -> Tensor:
+        """Visits per row, int64 [R]."""
+        if self._saved is None:
+            return torch.zeros(self._num_rows, dtype=torch.int64)
+        return self._saved.to(torch.int64)
+
+    def count(self, rows: Tensor) -> None:
+        """Add one for every occurrence of a row; -1 counts for nothing.
+
+        Args:
+            rows: int64, any shape.
+        """
+        real = rows[rows >= 0]
+        if self.counts.device != real.device:
+            self.counts = self.counts.to(real.device)
+        self.counts.index_add_(0, real, torch.ones_like(real))
+
+    def saturated(self) -> Tensor:
+        """The counts as a file holds them, uint32 [R]."""
+        return self.counts.cpu().clamp(max=SATURATED).to(torch.uint32)
+
+    def noise_floor(self) -> float:
+        """What a window that was never seen is expected to read from one of its rows: the mean count of a row."""
+        return float(self.counts.sum()) / len(self.counts)
+
+
+def window_visits(counts: Tensor, rows: Tensor) -> Tensor:
+    """The sketch's answer for each window: its least count over the heads.
+
+    Args:
+        counts: visits per row, integer [R].
+        rows: int64 [..., K]; -1 for no window.
+
+    Returns:
+        Visits, int64 [...]; 0 for no window.
+    """
+    answers = counts.to(torch.int64)[rows.clamp(min=0)].amin(dim=-1)
+    return torch.where(rows[..., 0] >= 0, answers, 0)
