@@ -1,0 +1,107 @@
+"""Ids, padding and document starts of a call."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from transformers import DynamicCache
+
+from tokagnostic.errors import HostError
+from tokagnostic.host.inputs import document_starts, read_inputs
+
+IDS = torch.tensor([[5, 6, 7, 8]])
+
+
+def starts_of(positions: list[int], real: list[int] | None = None) -> list[int]:
+    mask = None if real is None else torch.tensor([real], dtype=torch.bool)
+    return document_starts(torch.tensor([positions]), mask)[0].int().tolist()
+
+
+@given(st.lists(st.integers(1, 6), max_size=5))
+def test_every_restart_of_the_positions_is_a_start(lengths: list[int]) -> None:
+    positions = [position for length in lengths for position in range(length)]
+    assert starts_of(positions) == [int(position == 0) for position in positions]
+
+
+@pytest.mark.parametrize("fill", [0, 1, -1])
+def test_positions_of_padding_count_for_nothing(fill: int) -> None:
+    """H-12: collators leave 0, 1 or anything at padding."""
+    assert starts_of([fill, fill, 0, 1, 2, fill, 3, fill], [0, 0, 1, 1, 1, 0, 1, 0]) == [0, 0, 1, 0, 0, 0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("positions", "real", "expected"),
+    [
+        ([7, 8, 9, 3, 4], None, [0, 0, 0, 1, 0]),
+        ([0, 1, 2, 3, 4], [0, 0, 1, 1, 1], [0, 0, 1, 0, 0]),
+        ([4, 5, 6, 7, 8], [0, 0, 1, 1, 1], [0, 0, 0, 0, 0]),
+        ([0, 0, 0], None, [1, 1, 1]),
+        ([], None, []),
+    ],
+    ids=["restart_above_0", "padding_counted_from_0", "continued", "single_tokens", "nothing"],
+)
+def test_starts(positions: list[int], real: list[int] | None, expected: list[int]) -> None:
+    assert starts_of(positions, real) == expected
+
+
+def test_a_call_without_mask_and_positions_is_taken_as_it_is() -> None:
+    inputs = read_inputs({"input_ids": IDS})
+    assert (inputs.real, inputs.starts) == (None, None)
+    assert inputs.masked_ids is IDS
+
+
+def test_padding_is_masked_whatever_its_id() -> None:
+    """H-11: the id at a masked position is never looked at."""
+    inputs = read_inputs({"input_ids": IDS, "attention_mask": torch.tensor([[0, 1, 1, 0]])})
+    assert inputs.masked_ids.tolist() == [[-1, 6, 7, -1]]
+
+
+def test_one_row_of_positions_serves_all_rows() -> None:
+    inputs = read_inputs({"input_ids": IDS.repeat(2, 1), "position_ids": torch.tensor([[0, 1, 0, 1]])})
+    assert inputs.starts.int().tolist() == [[1, 0, 1, 0]] * 2
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({}, "without input_ids"),
+        ({"inputs_embeds": torch.zeros(1, 4, 2)}, "without input_ids but with inputs_embeds"),
+        ({"input_ids": IDS[0]}, r"shape \[4\]"),
+        ({"input_ids": IDS, "attention_mask": torch.ones(1, 1, 4, 4)}, r"mask of shape \[1, 1, 4, 4\]"),
+        ({"input_ids": IDS, "attention_mask": {"full": IDS}}, "mask of shape dict"),
+        ({"input_ids": IDS, "attention_mask": torch.ones(1, 5)}, r"mask of shape \[1, 5\]"),
+        ({"input_ids": IDS, "position_ids": torch.zeros(3, 1, 4)}, r"position_ids of shape \[3, 1, 4\]"),
+        ({"input_ids": IDS, "position_ids": torch.zeros(1, 3)}, r"position_ids of shape \[1, 3\]"),
+        ({"input_ids": IDS, "past_key_values": ((IDS, IDS),)}, "past_key_values"),
+        ({"input_ids": IDS, "cache_params": object()}, "cache_params"),
+    ],
+    ids=[
+        "nothing",
+        "embeddings",
+        "one_row",
+        "4d_mask",
+        "mask_dict",
+        "long_mask",
+        "3d_positions",
+        "short_positions",
+        "old_cache",
+        "recurrent_state",
+    ],
+)
+def test_a_call_that_cannot_be_served_is_refused(arguments: dict[str, object], message: str) -> None:
+    """H-19 and the calls that would otherwise read the wrong windows."""
+    with pytest.raises(HostError, match=message):
+        read_inputs(arguments)
+
+
+def test_an_empty_cache_is_no_history() -> None:
+    for state in (DynamicCache(), (), None):
+        assert read_inputs({"input_ids": IDS, "cache": state}).input_ids is IDS
+
+
+def test_a_mask_of_any_form_will_do_if_the_keys_are_known() -> None:
+    arguments = {"input_ids": IDS, "attention_mask": torch.ones(1, 1, 4, 4), "position_ids": torch.zeros(3, 1, 4)}
+    inputs = read_inputs(arguments, boundaries=False)
+    assert (inputs.real, inputs.starts) == (None, None)

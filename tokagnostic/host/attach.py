@@ -1,0 +1,112 @@
+"""A model and a memory to a model that reads the memory."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from torch import nn
+
+from tokagnostic.errors import HostError, InvalidValueError
+from tokagnostic.hashing.cache import HashCache
+from tokagnostic.hashing.hasher import NgramHasher
+from tokagnostic.host.attachment import Attachment
+from tokagnostic.host.discovery import find_parts
+from tokagnostic.host.inside import NAME
+from tokagnostic.host.layer import GateForm, MemoryLayer
+from tokagnostic.host.reading import PLACE, ReadingDecoder
+from tokagnostic.memory.base import NgramMemory
+
+if TYPE_CHECKING:
+    from tokagnostic.tokens.encoder import TextEncoder
+    from tokagnostic.tokens.token_bytes import TokenBytes
+
+logger = logging.getLogger(__name__)
+
+
+def attach(
+    model: nn.Module,
+    tokenizer_or_cache: HashCache | TokenBytes | TextEncoder | Any,
+    memory: NgramMemory,
+    layers: Sequence[int] = (1,),
+    gate: GateForm = "sigmoid",
+    conv_kernel: int = 0,
+) -> Attachment:
+    """Let a causal language model read a memory.
+
+    The read is added to the hidden state that enters each of the layers, before its attention. A fresh attachment changes
+    no logits. The memory's hasher is bound to the host's tokenizer, for as many ids as the host has embedding rows.
+
+    Inside the host, as `tokagnostic`, stand the reader (one `MemoryLayer` per layer) and the memory, so that trainers and
+    device moves see them; the host's own `save_pretrained` leaves them out. A cast of the host (`model.to(torch.bfloat16)`,
+    `model.half()`) moves them but does not round them: a trainable table needs fp32, a frozen one keeps the dtype of its
+    file. To cast them on purpose, cast `attachment.reader` or the memory itself.
+
+    Args:
+        model: a causal language model of transformers.
+        tokenizer_or_cache: the host's tokenizer, or what was made of it: an encoder, a byte table or a hash cache.
+        memory: what is read.
+        layers: decoder layers that read, from 0. A memory with one table per layer gives them out from the lowest layer up.
+        gate: form of the gate, see `MemoryLayer`.
+        conv_kernel: see `MemoryLayer`.
+
+    Raises:
+        HostError: if the model's parts cannot be found, it has a memory already, or the tokenizer has more ids than it.
+        InvalidValueError: for layers that the model or the memory does not have, an unknown gate or kernel.
+    """
+    parts = find_parts(model)
+    if attachment_of(model) is not None or hasattr(model, NAME):
+        raise HostError(
+            f"{type(model).__name__} has a memory attached already",
+            expected="a host without one",
+            remedy="Call remove() of the first attachment, or attach one memory at several layers",
+        )
+    chosen = _checked_layers(layers, len(parts.layers))
+    for slot in range(len(chosen)):
+        memory.table_of(slot)
+    hasher = NgramHasher(_cache_for(tokenizer_or_cache, parts.num_ids), memory.max_order)
+    reader = nn.ModuleDict()
+    for layer in chosen:
+        where = next(parts.layers[layer].parameters()).device
+        reader[str(layer)] = MemoryLayer(parts.width, memory.feature_dim, gate, conv_kernel).to(where)
+    return Attachment(model, parts, memory, hasher, reader, chosen)
+
+
+def attachment_of(model: nn.Module) -> Attachment | None:
+    """The attachment of a model, be it wrapped, or None."""
+    for module in model.modules():
+        if isinstance(module, ReadingDecoder):
+            attachment: Attachment = module.__dict__[PLACE][0]
+            return attachment
+    return None
+
+
+def _checked_layers(layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
+    chosen = tuple(layers)
+    known = all(type(layer) is int and 0 <= layer < num_layers for layer in chosen)
+    if not chosen or not known or len(set(chosen)) != len(chosen):
+        raise InvalidValueError(
+            f"layers {list(chosen)}",
+            expected=f"one or more different numbers from 0 to {num_layers - 1}, the decoder layers of the host",
+            remedy="Name each layer once, counted from 0",
+        )
+    return tuple(sorted(chosen))
+
+
+def _cache_for(tokenizer_or_cache: Any, num_ids: int) -> HashCache:
+    """The hash cache of a host's tokenizer, with one entry per embedding row."""
+    cache = HashCache.of(tokenizer_or_cache)
+    if cache.num_ids > num_ids:
+        raise HostError(
+            f"a tokenizer of {cache.num_ids} ids for a host of {num_ids} embedding rows",
+            expected="at least as many rows as ids",
+            remedy="Use the tokenizer that belongs to the host, or resize the host's embeddings",
+        )
+    if cache.num_ids < num_ids:
+        logger.warning(
+            "%d of the host's %d embedding rows belong to no token; these ids are without bytes.",
+            num_ids - cache.num_ids,
+            num_ids,
+        )
+    return cache.padded(num_ids)

@@ -1,0 +1,116 @@
+"""A model to the parts that a memory is attached to, found by their shape and not by a table of model families."""
+
+from __future__ import annotations
+
+import inspect
+from dataclasses import dataclass
+from typing import Any
+
+from torch import nn
+
+from tokagnostic.errors import HostError
+
+
+@dataclass(frozen=True, eq=False)
+class HostParts:
+    """Where a memory meets its host."""
+
+    decoder: nn.Module
+    """The module that takes token ids and runs the decoder layers; the model itself, or a part of it."""
+    argument_names: tuple[str, ...]
+    """Names of the positional arguments of its forward."""
+    layers: nn.ModuleList
+    """The decoder layers."""
+    width: int
+    """D: the width of the hidden states."""
+    num_ids: int
+    """V: embedding rows, hence ids that the host can be given or produce."""
+
+
+def find_parts(model: nn.Module) -> HostParts:
+    """Find decoder, layers, width and vocabulary of a causal language model.
+
+    The layers are the one `nn.ModuleList` whose length is the config's number of hidden layers; the decoder is the nearest
+    module above them that takes token ids.
+
+    Raises:
+        HostError: if the model is of another make; the message says what was found.
+    """
+    config: Any = getattr(model, "config", None)
+    text_config = config.get_text_config() if hasattr(config, "get_text_config") else config
+    num_layers = getattr(text_config, "num_hidden_layers", None)
+    if not isinstance(num_layers, int):
+        raise HostError(
+            f"{type(model).__name__} has no config that says num_hidden_layers",
+            expected="a causal language model of transformers",
+            remedy="Attach to a model loaded with AutoModelForCausalLM",
+        )
+    path = _layers_path(model, num_layers)
+    layers = model.get_submodule(path)
+    decoder, names = _decoder_above(model, path)
+    embedding = _input_embeddings(model)
+    if not isinstance(embedding, nn.Embedding):
+        raise HostError(
+            f"the input embeddings of {type(model).__name__} are {type(embedding).__name__}",
+            expected="an nn.Embedding with one row per token id",
+            remedy="Attach to a model that looks its ids up in one embedding table",
+        )
+    width = getattr(text_config, "hidden_size", embedding.embedding_dim)
+    return HostParts(decoder, names, layers, width, embedding.num_embeddings)  # type: ignore[arg-type]
+
+
+def _input_embeddings(model: Any) -> object:
+    try:
+        return model.get_input_embeddings()
+    except (AttributeError, NotImplementedError):
+        return None
+
+
+def _layers_path(model: nn.Module, num_layers: int) -> str:
+    """The path of the decoder layers.
+
+    Raises:
+        HostError: if not exactly one list has this length and stands in no other such list.
+    """
+    lengths: dict[str, int] = {
+        name: len(module) for name, module in model.named_modules() if isinstance(module, nn.ModuleList)
+    }
+    fitting = [name for name, length in lengths.items() if length == num_layers]
+    # Every layer may hold a list of the same length, such as its experts.
+    outermost = [name for name in fitting if not any(name.startswith(f"{other}.") for other in fitting)]
+    if len(outermost) != 1:
+        found = ", ".join(f"{name} ({length})" for name, length in lengths.items()) or "none"
+        raise HostError(
+            f"{len(outermost)} module lists of {type(model).__name__} have the {num_layers} entries of its hidden layers "
+            f"(its lists: {found})",
+            expected="exactly one nn.ModuleList of that length",
+            remedy="Attach to the decoder that holds the text layers, or to a model of another make",
+        )
+    layers = list(model.get_submodule(outermost[0]).children())
+    if len(layers) != num_layers:
+        raise HostError(
+            f"the module list {outermost[0]} repeats {len(layers)} layers to make {num_layers}",
+            expected="layers that are modules of their own",
+            remedy="Attach to a model that does not share its layers",
+        )
+    return outermost[0]
+
+
+def _decoder_above(model: nn.Module, path: str) -> tuple[nn.Module, tuple[str, ...]]:
+    """The nearest module above a path whose forward takes token ids, and the names of its positional arguments."""
+    while path:
+        path = path.rpartition(".")[0]
+        module = model.get_submodule(path)
+        names = _argument_names(module)
+        if "input_ids" in names:
+            return module, names
+    raise HostError(
+        f"no module of {type(model).__name__} above its layers takes `input_ids`",
+        expected="a decoder that is called with token ids",
+        remedy="Attach to a causal language model of transformers",
+    )
+
+
+def _argument_names(module: Any) -> tuple[str, ...]:
+    parameters = inspect.signature(module.forward).parameters.values()
+    return tuple(parameter.name for parameter in parameters if parameter.kind is parameter.POSITIONAL_OR_KEYWORD)

@@ -1,0 +1,89 @@
+"""What a memory knows and what a host thinks to the change of the host's mind: the gated residual."""
+
+from __future__ import annotations
+
+from typing import Literal, get_args
+
+import torch
+from torch import Tensor, nn
+
+from tokagnostic.errors import InvalidValueError
+
+GateForm = Literal["sigmoid", "signed_sqrt"]
+"""How a score becomes a gate: as in Eq. 4 of arXiv 2607.29065, or through a signed square root as in Engram's code."""
+
+NORM_EPSILON = 1e-6
+LEAST_MAGNITUDE = 1e-6
+"""Scores closer to zero than this have the root, and no slope, of this one: the slope of a root is infinite at zero."""
+
+
+class MemoryLayer(nn.Module):
+    """Context-gated residual: `hidden + gate * value(features)`.
+
+    The gate, `sigmoid(<RMSNorm(hidden), RMSNorm(key(features))> / sqrt(D))` (Eq. 4), lets the host's context decide how
+    much of what was read is believed. The value projection starts at zero, so a fresh layer changes nothing, and neither
+    projection has a bias, so where nothing was read nothing is ever added. The weights keep their own dtype, fp32 unless
+    cast; only the result takes the dtype of the hidden state.
+
+    Args:
+        width: D.
+        feature_dim: E.
+        gate: form of the gate.
+        conv_kernel: kernel of a short convolution behind the gate; only 0, none, is available.
+
+    Raises:
+        InvalidValueError: for an unknown gate, a kernel other than 0, or a size below 1.
+    """
+
+    def __init__(self, width: int, feature_dim: int, gate: GateForm = "sigmoid", conv_kernel: int = 0) -> None:
+        super().__init__()
+        if gate not in get_args(GateForm):
+            raise InvalidValueError(
+                f"gate {gate!r}", expected=" or ".join(get_args(GateForm)), remedy="Name one of these gate forms"
+            )
+        if conv_kernel != 0:
+            raise InvalidValueError(
+                f"conv_kernel = {conv_kernel!r}",
+                expected="0: the short convolution is not available yet",
+                remedy="Use 0",
+            )
+        for name, size in (("width", width), ("feature_dim", feature_dim)):
+            if type(size) is not int or size < 1:
+                raise InvalidValueError(
+                    f"{name} = {size!r}", expected="a whole number of at least 1", remedy=f"Set {name} to such a number"
+                )
+        self.gate: GateForm = gate
+        self.key = nn.Linear(feature_dim, width, bias=False)
+        self.value = nn.Linear(feature_dim, width, bias=False)
+        self.key_norm = nn.RMSNorm(width, eps=NORM_EPSILON)
+        self.query_norm = nn.RMSNorm(width, eps=NORM_EPSILON)
+        nn.init.zeros_(self.value.weight)
+
+    @property
+    def width(self) -> int:
+        """D: the width of the hidden states it adds to."""
+        return self.value.out_features
+
+    def forward(self, hidden: Tensor, features: Tensor) -> Tensor:
+        """Add what the memory knows, float [B, T, E], to the residual stream, float [B, T, D]."""
+        return hidden + self.read(hidden, features)[0]
+
+    def read(self, hidden: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+        """What is to be added, and how far the gate was open.
+
+        Args:
+            hidden: the residual stream, float [B, T, D], any dtype.
+            features: what was read, float [B, T, E]; zero where there was nothing.
+
+        Returns:
+            delta: in the dtype and on the device of `hidden`, [B, T, D]; exactly zero where features are zero.
+            gate: in [0, 1], in the dtype of the weights, [B, T, 1].
+        """
+        context, features = hidden.to(self.key.weight), features.to(self.key.weight)
+        # Under autocast a projection comes out in half precision; the score is computed in the dtype of the weights.
+        query, key = self.query_norm(context), self.key_norm(self.key(features).to(context))
+        score = (query * key).sum(dim=-1, keepdim=True) / self.width**0.5  # [B, T, 1]
+        if self.gate == "signed_sqrt":
+            score = score.abs().clamp_min(LEAST_MAGNITUDE).sqrt() * score.sign()
+        gate = torch.sigmoid(score)
+        return (gate * self.value(features)).to(hidden), gate
