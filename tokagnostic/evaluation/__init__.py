@@ -1,0 +1,1 @@
+"""Models, memories and tokenizers to numbers."""
