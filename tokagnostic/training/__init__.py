@@ -1,0 +1,1 @@
+"""Text to trained hosts, readers and memories."""

@@ -1,0 +1,143 @@
+"""What a training run consists of, checked when stated."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Literal
+
+from tokagnostic.corpus import CorpusConfig
+from tokagnostic.errors import InvalidValueError
+from tokagnostic.memory.kinds import JointConfig
+
+
+@dataclass(frozen=True)
+class FitConfig:
+    """How parameters are trained.
+
+    Raises:
+        InvalidValueError: if a number is out of its range.
+    """
+
+    num_steps: int = 1_000
+    """Updates in all."""
+    batch_size: int = 16
+    """Blocks per update and process, before accumulation."""
+    block_length: int = 256
+    """Tokens per block, the context in training."""
+    accumulation: int = 1
+    """Batches whose gradients are added up before an update."""
+    learning_rate: float = 2e-3
+    """Peak rate of AdamW for host and reader."""
+    table_rate_factor: float = 15.0
+    """Peak rate of the memory's table, as a multiple of learning_rate; it belongs to the row-wise optimizer."""
+    warmup_share: float = 0.05
+    """Share of the updates in which the rates rise, before they fall along a cosine."""
+    weight_decay: float = 0.1
+    """AdamW's, on matrices only; a memory's table has none."""
+    clip_norm: float = 1.0
+    """Largest norm of the gradient of host and reader together; the table's updates have their own scale."""
+    precision: Literal["no", "bf16", "fp16"] = "no"
+    """Mixed precision of Accelerate; parameters and tables stay in fp32."""
+    seed: int = 0
+    """Seed of fresh parameters and of the order of the text."""
+    log_every: int = 10
+    """Updates between two lines of metrics.jsonl."""
+    evaluate_every: int = 0
+    """Updates between two evaluations on held-out text; 0: only at the end."""
+    save_every: int = 500
+    """Updates between two checkpoints; 0: none."""
+
+    def __post_init__(self) -> None:
+        least = {
+            "num_steps": 1,
+            "batch_size": 1,
+            "block_length": 2,
+            "accumulation": 1,
+            "seed": 0,
+            "log_every": 1,
+            "evaluate_every": 0,
+            "save_every": 0,
+            "learning_rate": 0,
+            "table_rate_factor": 0,
+            "warmup_share": 0,
+            "weight_decay": 0,
+            "clip_norm": 0,
+        }
+        for entry in fields(self):
+            value = getattr(self, entry.name)
+            if entry.name in least and (isinstance(value, bool) or not value >= least[entry.name]):
+                raise InvalidValueError(
+                    f"{entry.name} = {value!r}",
+                    expected=f"a number of at least {least[entry.name]}",
+                    remedy=f"Set {entry.name} to such a number",
+                )
+
+
+@dataclass(frozen=True)
+class HostConfig:
+    """The host: a model of transformers by name or folder, or a fresh Llama of the given sizes."""
+
+    path: str | None = None
+    """A folder or hub name of a causal language model; unset: a fresh Llama."""
+    width: int = 128
+    """D of a fresh Llama."""
+    num_layers: int = 3
+    """Decoder layers of a fresh Llama."""
+    num_heads: int = 4
+    """Attention heads of a fresh Llama."""
+
+
+@dataclass(frozen=True)
+class PretrainConfig:
+    """A run: text, tokenizer, host and memory.
+
+    Raises:
+        InvalidValueError: if settings contradict each other.
+    """
+
+    tokenizer: str
+    """The host's tokenizer: hf:name, a tokenizer.json, a folder that holds one, or a name in tokenizers_cfg."""
+    output: str
+    """Folder of the run: config, metrics, checkpoints, and in the end host, reader and memory."""
+    corpus: CorpusConfig = field(default_factory=CorpusConfig)
+    host: HostConfig = field(default_factory=HostConfig)
+    memory: JointConfig = field(default_factory=JointConfig)
+    """A fresh memory, trained with the host; not used when memory_file is set."""
+    memory_file: str | None = None
+    """A memory file, read frozen: only the reader and the host are trained."""
+    train_table: bool = False
+    """With memory_file: go on training the table (a warm start)."""
+    train_host: bool = True
+    """Train the host's own parameters too."""
+    layers: tuple[int, ...] = (1,)
+    """Decoder layers that read the memory, from 0."""
+    gate: Literal["sigmoid", "signed_sqrt"] = "sigmoid"
+    """Form of the gate."""
+    fit: FitConfig = field(default_factory=FitConfig)
+    resume: bool = False
+    """Go on from the newest checkpoint in the output folder."""
+
+    def __post_init__(self) -> None:
+        if self.train_table and self.memory_file is None:
+            raise InvalidValueError(
+                "train_table without memory_file",
+                expected="a memory file whose table is to be trained on",
+                remedy="Name a memory_file, or leave train_table out: a fresh memory is always trained",
+            )
+
+
+@dataclass(frozen=True)
+class AttachConfig(PretrainConfig):
+    """A run that reads a frozen memory file: its reader is trained, and the host's own parameters if asked.
+
+    Raises:
+        InvalidValueError: if no memory file is named.
+    """
+
+    train_host: bool = False
+    """Train the host's own parameters too."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.memory_file is None:
+            raise InvalidValueError("no memory file", expected="the file to read", remedy="Name one with --memory-file")

@@ -1,0 +1,144 @@
+"""A finished run's folder: what pretraining leaves, and what evaluation and export take up again."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from tokagnostic.errors import InvalidValueError, SourceError
+from tokagnostic.hashing import HashCache
+from tokagnostic.host import Attachment
+from tokagnostic.host.saving import MEMORY_FILE, load_attachment
+from tokagnostic.memory.file import SaveReport, load_memory, read_recipe, save_memory
+from tokagnostic.memory.recipe import RowFormat
+from tokagnostic.tokens import TokenBytes
+from tokagnostic.tokens.encoder import TextEncoder
+from tokagnostic.tokens.sources import load_tokenizer
+from tokagnostic.training.fit import METRICS_FILE
+from tokagnostic.training.hosts import load_host
+
+CONFIG_FILE = "config.json"
+RESULT_FILE = "result.json"
+HOST_FOLDER = "host"
+TOKENIZER_FOLDER = "tokenizer"
+ATTACHMENT_FOLDER = "attachment"
+
+
+@dataclass(frozen=True, eq=False)
+class Run:
+    """A trained host with its tokenizer and memory."""
+
+    model: nn.Module
+    encoder: TextEncoder
+    attachment: Attachment
+
+
+def load_run(folder: str | Path) -> Run:
+    """Load what a finished run left.
+
+    Raises:
+        SourceError: if the folder holds no finished run.
+    """
+    folder = Path(folder)
+    if not (folder / RESULT_FILE).is_file():
+        raise SourceError(
+            f"{folder} holds no finished run",
+            expected=f"a folder that `pretrain` or `attach` has written, with {RESULT_FILE} in it",
+            remedy="Name such a folder, or finish the run with --resume",
+        )
+    encoder = load_tokenizer(str(folder / TOKENIZER_FOLDER))
+    model = load_host(str(folder / HOST_FOLDER))
+    return Run(model, encoder, load_attachment(model, encoder, folder / ATTACHMENT_FOLDER))
+
+
+def memory_file_of(folder: str | Path) -> Path:
+    """The memory file of a run.
+
+    Raises:
+        SourceError: if the run has none.
+    """
+    path = Path(folder) / ATTACHMENT_FOLDER / MEMORY_FILE
+    if not path.is_file():
+        raise SourceError(
+            f"{folder} holds no memory",
+            expected=f"a finished run with {ATTACHMENT_FOLDER}/{MEMORY_FILE} in it",
+            remedy="Name the folder of a finished run, or finish it with --resume",
+        )
+    return path
+
+
+def export_memory(folder: str | Path, path: str | Path, row_format: RowFormat) -> SaveReport:
+    """Write the memory of a finished run to a file of its own.
+
+    Raises:
+        SourceError: if the folder holds no finished run.
+        InvalidValueError: if the rows do not fit the format.
+        MemoryFileError: if the file cannot be written.
+    """
+    source = memory_file_of(folder)
+    recipe = read_recipe(source)
+    # Saving needs rows and recipe, not a tokenizer: the cache of no ids stands in for one.
+    memory = load_memory(source, HashCache.build(TokenBytes.from_list([]), prefix=recipe.prefix), mapped=False)
+    layers = [layer for table in recipe.tables for layer in table.layers]
+    return save_memory(memory, path, row_format, recipe.trained_on, layers)
+
+
+def continue_prompt(run: Run, prompt: str, num_tokens: int) -> str:
+    """The prompt and the most likely tokens after it, as text; bytes that are not UTF-8 show as U+FFFD.
+
+    Args:
+        run: model, tokenizer and memory.
+        prompt: what to continue.
+        num_tokens: tokens to add.
+
+    Raises:
+        InvalidValueError: if there is nothing to begin with.
+    """
+    ids = run.encoder.encode(prompt)
+    start = [] if run.encoder.start_id is None else [run.encoder.start_id]
+    sequence = torch.tensor([[*start, *ids.tolist()]])
+    if sequence.numel() == 0:
+        raise InvalidValueError(
+            "an empty prompt under a tokenizer without a start token",
+            expected="a prompt of at least one token",
+            remedy="Give some text",
+        )
+    # No cache: an attached memory does not decode with one yet.
+    with torch.inference_mode():
+        generated = run.model.generate(  # type: ignore[operator]
+            sequence,
+            attention_mask=torch.ones_like(sequence),
+            max_new_tokens=num_tokens,
+            do_sample=False,
+            use_cache=False,
+            pad_token_id=0,
+        )
+    return run.encoder.token_bytes.join(generated[0].tolist()).decode("utf-8", errors="replace")
+
+
+def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
+    """The lines of a run's metrics.jsonl.
+
+    Raises:
+        SourceError: if there is none, or a line is no JSON.
+    """
+    path = Path(folder) / METRICS_FILE
+    try:
+        return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
+    except (OSError, ValueError) as error:
+        raise SourceError(
+            f"{path} cannot be read ({error})", expected="the metrics of a run", remedy="Name the folder of a run"
+        ) from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    """Write a JSON file in one rename."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.partial")
+    partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
+    partial.replace(path)
