@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+
+# The models here are so small that a second thread costs more than it brings. Read once, when torch is first imported.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 TRAINING_TEXT = (
     "The river runs through the old stone town, and every spring it rises over the lower bridge.",

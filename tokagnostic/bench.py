@@ -15,10 +15,9 @@ import numpy as np
 from tokagnostic.errors import InvalidValueError
 from tokagnostic.hashing import HashCache, NgramHasher
 from tokagnostic.hashing.addresses import head_moduli, rows_of_keys
+from tokagnostic.hashing.polynomial import hash_bytes
 from tokagnostic.tokens import TokenBytes
 
-NUM_TOKENS = 1_000_000
-NUM_IDS = 128_000
 NUM_HEADS = 8
 
 Row = dict[str, Any]
@@ -44,31 +43,43 @@ def run_bench(names: Sequence[str] = ()) -> list[Row]:
     return [row for name in names or MEASUREMENTS for row in MEASUREMENTS[name]()]
 
 
-def hashing() -> list[Row]:
+def bench_table(rows: Sequence[Row]) -> str:
+    """Measurements as aligned lines."""
+    width = max(len(row["name"]) for row in rows)
+    lines = [f"{'measurement':<{width}}  {'ours':>10}  {'rival':>10}  {'unit':<7}  {'ratio':>7}  rival"]
+    for row in rows:
+        numbers = f"{row['value']:>10.4g}  {row['rival_value']:>10.4g}  {row['unit']:<7}  {row['ratio']:>7.2f}"
+        lines.append(f"{row['name']:<{width}}  {numbers}  {row['rival']}")
+    return "\n".join([*lines, "A ratio above 1 means that ours is better."])
+
+
+def hashing(num_tokens: int = 1_000_000, num_ids: int = 128_000, repeats: int = 7) -> list[Row]:
     """Keys and rows of orders 1..3 on one thread against the published XOR rule in NumPy, orders 2..3, same ids."""
     random = np.random.default_rng(0)
-    ids = random.integers(0, NUM_IDS, (8, NUM_TOKENS // 8))
-    hasher = NgramHasher(HashCache.build(_random_vocabulary(random, NUM_IDS)), 3)
+    ids = random.integers(0, num_ids, (8, num_tokens // 8))
+    num_tokens = ids.size
+    hasher = NgramHasher(HashCache.build(_random_vocabulary(random, num_ids)), 3)
     moduli = head_moduli(646_400, NUM_HEADS)
-    multipliers = 2 * random.integers(0, 2**62 // NUM_IDS, 3) + 1
+    multipliers = 2 * random.integers(0, 2**62 // num_ids, 3) + 1
     rival_moduli = [head_moduli(646_400, NUM_HEADS), head_moduli(700_000, NUM_HEADS)]
-    empty = np.empty((NUM_TOKENS * 3, NUM_HEADS), dtype=np.int64)
+    empty = np.empty((num_tokens * 3, NUM_HEADS), dtype=np.int64)
     keys, rows, rival, write = _best_seconds(
         lambda: hasher(ids),
         lambda: rows_of_keys(hasher(ids), moduli),
         lambda: published_rows(ids, multipliers, rival_moduli),
         lambda: empty.fill(1),
+        repeats=repeats,
     )
     name = "published XOR rule, numpy, orders 2..3, 8 heads"
     return [
-        _row("keys, orders 1..3", NUM_TOKENS / keys / 1e6, "Mtok/s", name, NUM_TOKENS / rival / 1e6),
-        _row("rows, orders 1..3, 8 heads", NUM_TOKENS / rows / 1e6, "Mtok/s", name, NUM_TOKENS / rival / 1e6),
+        _row("keys, orders 1..3", num_tokens / keys / 1e6, "Mtok/s", name, num_tokens / rival / 1e6),
+        _row("rows, orders 1..3, 8 heads", num_tokens / rows / 1e6, "Mtok/s", name, num_tokens / rival / 1e6),
         _row(
             "rows against writing them",
-            NUM_TOKENS / rows / 1e6,
+            num_tokens / rows / 1e6,
             "Mtok/s",
             "filling the same output with a constant: the limit",
-            NUM_TOKENS / write / 1e6,
+            num_tokens / write / 1e6,
         ),
     ]
 
@@ -97,27 +108,32 @@ def published_rows(ids: np.ndarray, multipliers: np.ndarray, moduli: Sequence[Se
     return np.stack(rows, axis=2)
 
 
-def cache() -> list[Row]:
-    """Building the hash cache of a 150,000-token vocabulary against big integers in plain Python."""
-    from tokagnostic.hashing.polynomial import hash_bytes
-
-    vocabulary = _random_vocabulary(np.random.default_rng(0), 150_000)
+def cache(num_ids: int = 150_000, repeats: int = 3) -> list[Row]:
+    """Building the hash cache of a large vocabulary against big integers in plain Python."""
+    vocabulary = _random_vocabulary(np.random.default_rng(0), num_ids)
     tokens = [vocabulary[v] or b"" for v in range(len(vocabulary))]
     ours, rival = _best_seconds(
-        lambda: HashCache.build(vocabulary), lambda: [hash_bytes(token) for token in tokens], repeats=3
+        lambda: HashCache.build(vocabulary), lambda: [hash_bytes(token) for token in tokens], repeats=repeats
     )
-    return [_row("hash cache, 150,000 tokens", ours, "s", "big integers in Python", rival, less_is_better=True)]
+    return [_row(f"hash cache, {num_ids:,} tokens", ours, "s", "big integers in Python", rival, less_is_better=True)]
 
 
-def step() -> list[Row]:
-    """A training step of the demonstration's source with 2 ** 20 rows in all against one with 2 ** 16."""
-    large, small = _best_seconds(_trainer(2**20), _trainer(2**16), repeats=12)
-    name = "the same step with 2^16 rows; the bar is 0.91"
-    return [_row("training step with 2^20 rows", large, "s", name, small, less_is_better=True)]
+def step(
+    num_rows: int = 2**20, num_fewer_rows: int = 2**16, repeats: int = 12, batch_size: int | None = None
+) -> list[Row]:
+    """A training step of the demonstration's source with a large table against one with a small table."""
+    large, small = _best_seconds(_trainer(num_rows, batch_size), _trainer(num_fewer_rows, batch_size), repeats=repeats)
+    name = f"the same step with {num_fewer_rows:,} rows; the bar is 0.91"
+    return [_row(f"training step, {num_rows:,} rows", large, "s", name, small, less_is_better=True)]
 
 
-def _trainer(num_rows: int) -> Callable[[], object]:
-    """A function that makes one training step with a table of about this many rows in all."""
+def _trainer(num_rows: int, batch_size: int | None) -> Callable[[], object]:
+    """A function that makes one training step with a table of about this many rows in all.
+
+    Args:
+        num_rows: of all heads together.
+        batch_size: blocks per step; by default the demonstration's.
+    """
     import dataclasses
 
     import torch
@@ -127,7 +143,7 @@ def _trainer(num_rows: int) -> Callable[[], object]:
     from tokagnostic.training.hosts import fresh_llama
     from tokagnostic.training.optim import RowwiseRMSProp, dense_groups
 
-    config = DemoConfig()
+    config = DemoConfig() if batch_size is None else DemoConfig(batch_size=batch_size)
     random = np.random.default_rng(0)
     cache = HashCache.build(_random_vocabulary(random, config.source_ids))
     per_head = num_rows // config.memory.num_heads

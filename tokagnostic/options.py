@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from tyro.conf import Positional
+
 from tokagnostic.corpus import CorpusConfig
 
 
@@ -26,8 +28,8 @@ class EvalOptions(CorpusConfig):
 
     run: str
     """Folder of a finished run."""
-    context: int = 256
-    """Tokens per window."""
+    context: int | None = None
+    """Tokens per window; unset: those of a block in the run's training."""
     stride: int | None = None
     """Tokens between the beginnings of two windows; unset: the context."""
     batch_size: int = 16
@@ -61,7 +63,7 @@ class OverlapOptions(CorpusConfig):
     output: str | None = None
     """Also write the result and its config to this JSON file."""
     figure: str | None = None
-    """Also draw the heat map to this file (.png, .svg or .pdf)."""
+    """Also draw the heat map to this file (.png or .svg)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +84,7 @@ class CoverageOptions(CorpusConfig):
 class InspectOptions:
     """What a tokenizer or a memory file is."""
 
-    spec: str
+    spec: Positional[str]
     """A tokenizer (hf:name, a tokenizer.json, a folder, a name in tokenizers_cfg) or a memory file (.safetensors)."""
     verify: bool = False
     """For a memory file: also hash every tensor against its digest."""
@@ -92,20 +94,20 @@ class InspectOptions:
 class CompareOptions:
     """Finished demonstrations side by side: mean and spread of every control over them."""
 
-    reports: tuple[str, ...]
+    reports: Positional[tuple[str, ...]]
     """Folders of demonstrations, or their report.json; globs in quotes."""
     figure: str | None = None
-    """Also draw the controls to this file (.png, .svg or .pdf)."""
+    """Also draw the controls to this file (.png or .svg)."""
 
 
 @dataclass(frozen=True)
 class PlotOptions:
     """Learning curves of runs, from their metrics.jsonl."""
 
-    runs: tuple[str, ...]
+    runs: Positional[tuple[str, ...]]
     """Folders that hold a metrics.jsonl."""
     output: str
-    """The figure (.png, .svg or .pdf)."""
+    """The figure (.png or .svg)."""
     field: str = "loss"
     """What to draw, such as loss, bits_per_byte, held_out_bits_per_byte or tokens_per_second."""
     smooth: int = 1
@@ -116,5 +118,5 @@ class PlotOptions:
 class BenchOptions:
     """Speeds, each as a ratio against a named rival in the same run."""
 
-    names: tuple[str, ...] = ()
+    names: Positional[tuple[str, ...]] = ()
     """Which measurements to make; none: all."""

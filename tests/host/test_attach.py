@@ -25,8 +25,9 @@ from transformers import AutoModelForCausalLM, PreTrainedModel
 
 from tokagnostic.errors import HostError, InvalidValueError
 from tokagnostic.hashing import HashCache
+from tokagnostic.hashing.polynomial import hash_bytes
 from tokagnostic.host import attach
-from tokagnostic.memory import NgramMemory
+from tokagnostic.memory import JointConfig, NgramMemory
 from tokagnostic.tokens import TokenBytes
 
 
@@ -539,3 +540,20 @@ class TestRefusals:
         layer.__class__ = ours
         attachment.remove()
         assert not attachment.attached
+
+
+class TestPrefixPolicy:
+    """A memory's keys are those of the policy it was trained by, whatever stands for the host's tokenizer."""
+
+    MEMORY = JointConfig(num_rows=11, num_heads=1, dim=2)
+
+    def test_a_tokenizer_is_bound_by_the_policy_of_the_memory(self, host: PreTrainedModel) -> None:
+        memory = self.MEMORY.build(HashCache.build(LEADING_SPACE_VOCABULARY, prefix="keep"))
+        attachment = attach(host, LEADING_SPACE_VOCABULARY, memory)
+        keys = attachment.hasher(torch.tensor([[TOKENS.index(b" in")]]))
+        assert keys[0, 0, 0].item() == hash_bytes(b" in")
+
+    def test_a_cache_of_the_other_policy_is_refused(self, host: PreTrainedModel) -> None:
+        memory = self.MEMORY.build(HashCache.build(LEADING_SPACE_VOCABULARY, prefix="keep"))
+        with pytest.raises(InvalidValueError, match="prefix policy 'strip'"):
+            attach(host, HashCache.build(LEADING_SPACE_VOCABULARY), memory)

@@ -4,18 +4,19 @@ The rule, which every result states:
 
 - The denominator is the UTF-8 length of the source documents, whatever the tokenizer makes of them.
 - Each document stands alone, after the tokenizer's start id if it has one. The start id is context and not scored, and
-  no end of a document is scored.
+  no end of a document is scored. Without a start id the first token is context too: it is not scored, and its bytes are
+  left out of the denominator and reported.
 - A document longer than the context is read in windows that begin `stride` tokens apart; each token is scored once, in
   the first window that reaches it. The memory is read with the true history of every position in its document, so that
   what it knows at a window's start does not depend on the window.
+- Every token of the text is scored, one that stands for the unknown too: what a tokenizer destroys is not free.
 - Sums of nats and of bytes are divided once, at the end.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -23,104 +24,15 @@ import numpy as np
 import torch
 from torch import nn
 
-from tokagnostic.errors import InvalidValueError
+from tokagnostic.corpus import Document
+from tokagnostic.errors import CorpusError, HostError, InvalidValueError
+from tokagnostic.evaluation.bits_per_byte_report import BitsPerByte, DocumentScore, MemoryState, Score
 from tokagnostic.evaluation.key_set import KeySet
 from tokagnostic.evaluation.windows import AnyDocument, document_batches
 from tokagnostic.hashing import HashCache, NgramHasher
 from tokagnostic.hashing.polynomial import NO_WINDOW
 from tokagnostic.host import attachment_of
 from tokagnostic.tokens.encoder import TextEncoder
-
-
-@dataclass(frozen=True)
-class Score:
-    """Nats over some text."""
-
-    nats: float
-    """Sum of negative log-likelihoods of the scored tokens."""
-    num_bytes: int
-    """Bytes of source text that these tokens stand for."""
-    num_tokens: int
-    """Scored tokens."""
-
-    @property
-    def bits_per_byte(self) -> float:
-        """Bits per byte; NaN over no bytes."""
-        return self.nats / math.log(2) / self.num_bytes if self.num_bytes else math.nan
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
-        return {
-            "bits_per_byte": self.bits_per_byte if self.num_bytes else None,
-            "nats": self.nats,
-            "bytes": self.num_bytes,
-            "tokens": self.num_tokens,
-        }
-
-
-@dataclass(frozen=True)
-class DocumentScore:
-    """Nats over one document."""
-
-    source: str
-    """Where the document is from."""
-    nats: float
-    """Sum over its scored tokens."""
-    num_bytes: int
-    """UTF-8 length of the source."""
-    num_unscored_bytes: int
-    """Bytes of it that no scored token stands for: those of the first token where there is no start id."""
-    exact: bool
-    """Whether the document's ids join back to its bytes."""
-
-
-@dataclass(frozen=True)
-class BitsPerByte:
-    """The result of an evaluation."""
-
-    total: Score
-    """All documents together: sums divided once (micro average)."""
-    documents: list[DocumentScore]
-    """Each document, in order; those without bytes are left out."""
-    context: int
-    """Tokens per window."""
-    stride: int
-    """Tokens between the beginnings of two windows."""
-    seen: Score | None = None
-    """Tokens predicted where the longest window before them is in the given key set; bytes are those of the tokens."""
-    novel: Score | None = None
-    """The other tokens."""
-
-    @property
-    def bits_per_byte(self) -> float:
-        """Bits per byte of all documents together."""
-        return self.total.bits_per_byte
-
-    @property
-    def mean_over_documents(self) -> float:
-        """Mean of the documents' own bits per byte (macro average)."""
-        values = [document.nats / math.log(2) / document.num_bytes for document in self.documents]
-        return sum(values) / len(values)
-
-    @property
-    def num_inexact(self) -> int:
-        """Documents whose ids do not join back: with any of them this is no code length of the source."""
-        return sum(not document.exact for document in self.documents)
-
-    def to_dict(self) -> dict[str, Any]:
-        """As JSON values."""
-        result = {
-            **self.total.to_dict(),
-            "mean_over_documents": self.mean_over_documents,
-            "num_documents": len(self.documents),
-            "unscored_bytes": sum(document.num_unscored_bytes for document in self.documents),
-            "lossy": self.num_inexact > 0,
-            "num_inexact_documents": self.num_inexact,
-            "rule": {"context": self.context, "stride": self.stride, "scored": "each token once, after a start id"},
-        }
-        if self.seen is not None and self.novel is not None:
-            result |= {"seen": self.seen.to_dict(), "novel": self.novel.to_dict()}
-        return result
 
 
 def bits_per_byte(
@@ -138,7 +50,7 @@ def bits_per_byte(
     """Score a text under a causal language model, with its memory if one is attached and not disabled.
 
     Args:
-        model: a causal language model of transformers; its mode is restored afterwards.
+        model: a causal language model of transformers; the modes of its modules are restored afterwards.
         tokenizer: as `TextEncoder.of` takes it.
         documents: the text.
         context: tokens per window.
@@ -148,118 +60,209 @@ def bits_per_byte(
         seen: window keys of the text that a memory was trained on; the score is then split by whether the longest window
             before a token is one of them.
         max_order: largest order of those windows.
-        progress: told the number of bytes scored since it was last told.
+        progress: told the bytes whose tokens were scored since it was last told.
 
     Raises:
-        CorpusError: if there is no document, or one is not UTF-8.
-        InvalidValueError: if the stride does not fit the context.
+        CorpusError: if there is no document with text, or one is not UTF-8.
+        HostError: if the model gives a token no finite likelihood.
+        InvalidValueError: if context, stride or batch size cannot be used.
     """
     encoder = TextEncoder.of(tokenizer)
     stride = context if stride is None else stride
-    if not 1 <= stride <= context:
-        raise InvalidValueError(
-            f"stride {stride} with context {context}",
-            expected="1 <= stride <= context",
-            remedy="Choose a stride of at most the context, or leave it out",
-        )
-    scorer = _Scorer(model, encoder, context, stride, batch_size)
-    lengths = encoder.token_bytes.lengths
-    hasher = NgramHasher(HashCache.build(encoder.token_bytes), max_order)
+    _check_sizes(model, context, stride, batch_size)
+    scorer = _Scorer(model, context, stride, batch_size, progress)
+    groups = None if seen is None else _Groups(encoder, seen, max_order)
     scores: list[DocumentScore] = []
-    total, split = _Sum(), {True: _Sum(), False: _Sum()}
-    was_training = model.training
-    model.eval()
-    try:
+    num_words = 0
+    with _evaluating(model):
         for batch in document_batches(documents):
             kept = [document for document in batch if document.data]
-            encoded = encoder.encode_batch([document.text for document in kept])
-            sequences = [_with_start(ids, encoder.start_id) for ids in encoded]
-            for document, sequence, ids, nats in zip(kept, sequences, encoded, scorer(sequences), strict=True):
-                targets = sequence[1:]
-                exact = encoder.token_bytes.join(ids) == document.data
-                unscored = 0 if encoder.start_id is not None or not len(ids) else int(lengths[ids[0]])
-                scores.append(DocumentScore(document.source, float(nats.sum()), len(document.data), unscored, exact))
-                total.add(nats, len(document.data) - unscored)
-                if seen is not None and len(targets):
-                    is_seen = seen.contains(_longest(hasher(sequence)))[:-1]
-                    for flag, group in split.items():
-                        group.add(nats[is_seen == flag], int(lengths[targets[is_seen == flag]].sum()))
-                if progress is not None:
-                    progress(len(document.data))
-    finally:
-        model.train(was_training)
+            texts = [document.text for document in kept]
+            num_words += sum(len(text.split()) for text in texts)
+            sequences = [
+                _Sequence.of(document, ids, encoder)
+                for document, ids in zip(kept, encoder.encode_batch(texts), strict=True)
+            ]
+            for sequence, nats in zip(sequences, scorer(sequences), strict=True):
+                scores.append(sequence.scored(nats))
+                if groups is not None:
+                    groups.add(sequence, nats)
+    if not scores:
+        raise CorpusError(
+            "documents without a byte of text",
+            expected="a text to measure on",
+            remedy="Name a source that is not empty",
+        )
+    fidelity = encoder.token_bytes.fidelity
     return BitsPerByte(
-        total.score(),
-        scores,
-        context,
-        stride,
-        None if seen is None else split[True].score(),
-        None if seen is None else split[False].score(),
+        documents=scores,
+        num_words=num_words,
+        context=context,
+        stride=stride,
+        start_id=encoder.start_id,
+        tokenizer={
+            "name": encoder.name,
+            "fidelity": None if fidelity is None else fidelity.line,
+            "fingerprint": encoder.token_bytes.fingerprint,
+        },
+        memory=scorer.memory,
+        seen=None if groups is None else groups.score(True),
+        novel=None if groups is None else groups.score(False),
     )
 
 
-class _Sum:
-    def __init__(self) -> None:
-        self.nats, self.num_bytes, self.num_tokens = 0.0, 0, 0
+def _check_sizes(model: nn.Module, context: int, stride: int, batch_size: int) -> None:
+    for name, number in (("context", context), ("stride", stride), ("batch_size", batch_size)):
+        if type(number) is not int or number < 1:
+            raise InvalidValueError(
+                f"{name} = {number!r}", expected="a whole number of at least 1", remedy=f"Set {name} to such a number"
+            )
+    if stride > context:
+        raise InvalidValueError(
+            f"stride {stride} with context {context}",
+            expected="a stride of at most the context, for tokens between two windows would not be scored",
+            remedy="Lower the stride, or leave it out",
+        )
+    longest = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    if isinstance(longest, int) and context > longest:
+        raise InvalidValueError(
+            f"context {context} for a model of {longest} positions",
+            expected=f"at most {longest} tokens per window",
+            remedy="Lower the context; longer documents are read in several windows",
+        )
 
-    def add(self, nats: np.ndarray, num_bytes: int) -> None:
-        self.nats += float(nats.sum())
-        self.num_bytes += num_bytes
-        self.num_tokens += len(nats)
 
-    def score(self) -> Score:
-        return Score(self.nats, self.num_bytes, self.num_tokens)
+@contextmanager
+def _evaluating(model: nn.Module) -> Iterator[None]:
+    """Within it all modules are in evaluation mode; afterwards each has its own again."""
+    modes = [(module, module.training) for module in model.modules()]
+    model.eval()
+    try:
+        yield
+    finally:
+        for module, mode in modes:
+            module.training = mode
+
+
+@dataclass(frozen=True, eq=False)
+class _Sequence:
+    """A document as the model is given it."""
+
+    document: Document
+    ids: np.ndarray
+    """The start id, if there is one, and the document's ids, int64 [T]."""
+    target_bytes: np.ndarray
+    """Bytes of the source that each of ids[1:] stands for, int64 [T - 1]."""
+    unscored: int
+    exact: bool
+
+    @classmethod
+    def of(cls, document: Document, ids: np.ndarray, encoder: TextEncoder) -> _Sequence:
+        starts, stops = encoder.token_bytes.spans(ids)
+        num_bytes = stops - starts
+        exact = encoder.token_bytes.join(ids) == document.data
+        if encoder.start_id is not None and len(ids):
+            return cls(document, np.concatenate(([encoder.start_id], ids)), num_bytes, 0, exact)
+        # What the first token of a lossy tokenizer stands for may be longer than the whole document.
+        first = int(num_bytes[0]) if len(ids) > 1 else len(document.data)
+        return cls(document, ids, num_bytes[1:], min(first, len(document.data)), exact)
+
+    @property
+    def num_targets(self) -> int:
+        return len(self.target_bytes)
+
+    def scored(self, nats: np.ndarray) -> DocumentScore:
+        """The document's sums, for nats per target, float64 [T - 1]."""
+        total = float(nats.sum())
+        source = self.document.source
+        if not np.isfinite(total):
+            raise HostError(
+                f"the model's loss on {source} is {total}",
+                expected="a finite likelihood of every token",
+                remedy="Check that the model was trained to an end and loaded in a dtype that holds it",
+            )
+        return DocumentScore(source, total, len(nats), len(self.document.data), self.unscored, self.exact)
+
+
+class _Groups:
+    """The score of tokens after a longest window that is in a key set, and of the other tokens."""
+
+    def __init__(self, encoder: TextEncoder, seen: KeySet, max_order: int) -> None:
+        self._hasher = NgramHasher(HashCache.build(encoder.token_bytes), max_order)
+        self._seen = seen
+        self._nats = {True: 0.0, False: 0.0}
+        self._num_bytes = {True: 0, False: 0}
+        self._num_tokens = {True: 0, False: 0}
+
+    def add(self, sequence: _Sequence, nats: np.ndarray) -> None:
+        """Account for a document, its nats per target float64 [T - 1]."""
+        is_seen = self._seen.contains(_longest(self._hasher(sequence.ids)))[: sequence.num_targets]
+        for flag in (True, False):
+            chosen = is_seen == flag
+            self._nats[flag] += float(nats[chosen].sum())
+            self._num_bytes[flag] += int(sequence.target_bytes[chosen].sum())
+            self._num_tokens[flag] += int(chosen.sum())
+
+    def score(self, flag: bool) -> Score:
+        """Of the seen or of the other tokens."""
+        return Score(self._nats[flag], self._num_bytes[flag], self._num_tokens[flag])
 
 
 class _Scorer:
-    """Token sequences to the nats of every token but the first, each scored in the first window that reaches it."""
+    """Sequences to the nats of every token but the first, each scored in the first window that reaches it."""
 
-    def __init__(self, model: nn.Module, encoder: TextEncoder, context: int, stride: int, batch_size: int) -> None:
-        self.model = model
-        self.context, self.stride, self.batch_size = context, stride, batch_size
-        self.device = next(model.parameters()).device
+    def __init__(
+        self, model: nn.Module, context: int, stride: int, batch_size: int, progress: Callable[[int], None] | None
+    ) -> None:
+        self._model = model
+        self._context, self._stride, self._batch_size = context, stride, batch_size
+        self._progress = progress
+        self._device = next(model.parameters()).device
         attachment = attachment_of(model)
-        self.attachment = None if attachment is None or attachment.off else attachment
+        self.memory: MemoryState = "none" if attachment is None else "off" if attachment.off else "on"
+        self._attachment = attachment if self.memory == "on" else None
 
-    def __call__(self, sequences: Sequence[np.ndarray]) -> list[np.ndarray]:
-        """Nats per target, float64 [len - 1], for each sequence of ids, int64 [len]."""
-        nats = [np.zeros(max(len(sequence) - 1, 0)) for sequence in sequences]
-        keys = [self._keys(sequence) for sequence in sequences]
+    def __call__(self, sequences: Sequence[_Sequence]) -> list[np.ndarray]:
+        """Nats per target, float64 [T - 1], of each sequence."""
+        nats = [np.zeros(sequence.num_targets) for sequence in sequences]
+        keys = [self._keys(sequence.ids) for sequence in sequences]
         windows = [
-            (s, begin, end, fresh) for s in range(len(sequences)) for begin, end, fresh in self._windows(len(nats[s]))
+            (s, *window) for s, sequence in enumerate(sequences) for window in self._windows(sequence.num_targets)
         ]
         # Windows of like length share a batch, so that little is computed on padding.
         windows.sort(key=lambda window: window[2] - window[1], reverse=True)
-        for i in range(0, len(windows), self.batch_size):
-            group = windows[i : i + self.batch_size]
+        for i in range(0, len(windows), self._batch_size):
+            group = windows[i : i + self._batch_size]
             scored = self._score(
-                [sequences[s][begin : end + 1] for s, begin, end, _ in group],
+                [sequences[s].ids[begin : end + 1] for s, begin, end, _ in group],
                 [keys[s][begin:end] for s, begin, end, _ in group],
             )
             for (s, begin, end, fresh), row in zip(group, scored, strict=True):
-                nats[s][fresh:end] = row[fresh - begin : end - begin]
+                nats[s][fresh:end] = row[fresh - begin :]
+            if self._progress is not None:
+                self._progress(sum(int(sequences[s].target_bytes[fresh:end].sum()) for s, _, end, fresh in group))
         return nats
 
     def _windows(self, num_targets: int) -> Iterator[tuple[int, int, int]]:
         """Begin and end of each window, and the first target that no earlier window reached."""
         fresh = 0
-        for begin in range(0, num_targets, self.stride):
-            end = min(begin + self.context, num_targets)
+        for begin in range(0, num_targets, self._stride):
+            end = min(begin + self._context, num_targets)
             yield begin, end, fresh
             fresh = end
             if end == num_targets:
                 return
 
-    def _keys(self, sequence: np.ndarray) -> np.ndarray:
-        """Keys of every position with its true history, int64 [len, N]; N is 0 without a memory."""
-        if self.attachment is None:
-            return np.zeros((len(sequence), 0), dtype=np.int64)
-        return np.asarray(self.attachment.hasher(sequence))
+    def _keys(self, ids: np.ndarray) -> np.ndarray:
+        """Keys of every position with its true history, int64 [T, N]; N is 0 without a memory."""
+        if self._attachment is None:
+            return np.zeros((len(ids), 0), dtype=np.int64)
+        return self._attachment.hasher(torch.from_numpy(ids)).numpy()
 
     @torch.inference_mode()
-    def _score(self, rows: Sequence[np.ndarray], keys: Sequence[np.ndarray]) -> np.ndarray:
-        """Nats of rows[i][1:] given what precedes them, float64 [B, T]; rows are padded on the right, where causality
-        keeps padding out of sight.
+    def _score(self, rows: Sequence[np.ndarray], keys: Sequence[np.ndarray]) -> list[np.ndarray]:
+        """Nats of rows[i][1:] given what precedes them, float64; rows are padded on the right, where causality keeps
+        padding out of sight.
         """
         longest = max(len(row) for row in rows)
         ids = np.zeros((len(rows), longest), dtype=np.int64)
@@ -267,22 +270,26 @@ class _Scorer:
         for b, (row, row_keys) in enumerate(zip(rows, keys, strict=True)):
             ids[b, : len(row)] = row
             padded_keys[b, : len(row_keys)] = row_keys
-        inputs, targets = torch.from_numpy(ids).to(self.device).split([longest - 1, 1], dim=1)[0], ids[:, 1:]
+        given = torch.from_numpy(ids).to(self._device)
         reading = (
             nullcontext()
-            if self.attachment is None
-            else self.attachment.given_keys(torch.from_numpy(padded_keys).to(self.device))
+            if self._attachment is None
+            else self._attachment.given_keys(torch.from_numpy(padded_keys).to(self._device))
         )
         with reading:
-            logits = self.model(input_ids=inputs, use_cache=False).logits
-        losses = nn.functional.cross_entropy(
-            logits.float().flatten(0, 1), torch.from_numpy(targets.copy()).to(self.device).flatten(), reduction="none"
-        )
-        return losses.view(targets.shape).double().cpu().numpy()
+            logits = self._model(input_ids=given[:, :-1], use_cache=False).logits
+        return [_nats(logits[b, : len(row) - 1], given[b, 1 : len(row)]) for b, row in enumerate(rows)]
 
 
-def _with_start(ids: np.ndarray, start_id: int | None) -> np.ndarray:
-    return ids if start_id is None else np.concatenate(([start_id], ids))
+def _nats(logits: torch.Tensor, targets: torch.Tensor) -> np.ndarray:
+    """Negative log-likelihood of each target, float64 [T], for logits [T, V]; one row at a time is widened."""
+    shifted = logits.float()
+    shifted = shifted - shifted.amax(dim=-1, keepdim=True)
+    chosen = shifted.gather(-1, targets.unsqueeze(-1)).squeeze(-1)
+    # A sum of many small shares is where a narrow type would lose them.
+    wide = torch.float32 if logits.device.type == "mps" else torch.float64
+    nats = shifted.exp_().sum(dim=-1, dtype=wide).log() - chosen.to(wide)
+    return nats.cpu().numpy().astype(np.float64)
 
 
 def _longest(keys: np.ndarray) -> np.ndarray:

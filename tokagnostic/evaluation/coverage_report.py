@@ -142,14 +142,14 @@ class Coverage:
         """The noise floor in words, then a table of the shares per order."""
         noise = self.noise
         lines = [
-            f"Windows of {self.tokenizer} that the memory was trained on, percent ({self.num_documents} documents)",
-            f"{noise.rows_visited} of {noise.num_rows} rows were written, {noise.visits} times in all. Of windows that "
-            f"were never seen, {noise.visited:.1f} % read as visited; noise floor: {noise.floor} visits.",
+            f"Windows of {self.tokenizer} that the memory was trained on, percent ({self.num_documents:,} documents)",
+            f"{noise.rows_visited:,} of {noise.num_rows:,} rows were written, {noise.visits:,} times in all. Of windows that "
+            f"were never seen, {noise.visited:.1f} % read as visited; noise floor: {noise.floor:,} visits.",
         ]
         if self.saturated:
             lines.append(
                 "SATURATED: the table is too small for what it was trained on. Most windows that it never saw read as "
-                f"visited, and only those above {noise.floor} visits can be told from them."
+                f"visited, and only those above {noise.floor:,} visits can be told from them."
             )
         exact = self.weighted.seen is not None
         heads = [
@@ -169,7 +169,7 @@ class Coverage:
             if self.weighted.seen is not None:
                 shares.append(self.weighted.seen[n])
             cells = " ".join(f"{'-' if math.isnan(share) else f'{share:.1f}':>12}" for share in shares)
-            lines.append(f"{n + 1:>5} {self.unique.num_windows[n]:>12} {cells}")
+            lines.append(f"{n + 1:>5} {self.unique.num_windows[n]:>12,} {cells}")
         lines.append("`covered` is of distinct windows, the columns after it are weighted by occurrence.")
         return "\n".join(lines)
 

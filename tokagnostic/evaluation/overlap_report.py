@@ -112,10 +112,10 @@ class Overlap:
 
     def to_text(self) -> str:
         """A table of the shares per target order, and a line for whatever makes them doubtful."""
-        heads = ("any order", "same order", "weighted any", "weighted same")
+        heads = ("unique any", "unique same", "weighted any", "weighted same")
         lines = [
-            f"{self.target.name} n-grams found among those of {self.reference.name}, percent "
-            f"({self.num_documents} documents, {self.num_bytes} bytes, each document against itself)",
+            f"n-grams of {self.target.name} that {self.reference.name} makes too in the same document, percent "
+            f"({self.num_documents:,} documents, {self.num_bytes:,} bytes)",
             f"{'order':>5} {'windows':>12} " + " ".join(f"{head:>13}" for head in heads),
         ]
         for n in range(self.max_order):
@@ -125,11 +125,13 @@ class Overlap:
                 for share in (counted.any_order, counted.same_order)
             ]
             cells = " ".join(f"{_cell(share):>13}" for share in shares)
-            lines.append(f"{n + 1:>5} {self.unique.num_windows[n]:>12} {cells}")
+            lines.append(f"{n + 1:>5} {self.unique.num_windows[n]:>12,} {cells}")
+        lines.append("windows and unique: distinct n-grams of each document; weighted: every occurrence.")
+        lines.append("any: found among the reference's n-grams of any order; same: among those of the same order.")
         for side in (self.target, self.reference):
             if side.lossy_documents:
                 lines.append(
-                    f"{side.name}: the tokens of {side.lossy_documents} documents do not join back to their source, "
+                    f"{side.name}: the tokens of {side.lossy_documents:,} documents do not join back to their source, "
                     f"first {side.lossy_sources[0]}"
                 )
         if self.key_collisions:

@@ -78,19 +78,30 @@ class HashCache:
         return cls(steps, start_steps, rule, token_bytes.fingerprint, prefix)
 
     @classmethod
-    def of(cls, source: Any) -> HashCache:
+    def of(cls, source: Any, prefix: PrefixPolicy = "strip") -> HashCache:
         """The cache of whatever stands for a tokenizer: a cache itself, a byte table, an encoder, or a tokenizer.
 
+        Args:
+            source: what there is.
+            prefix: policy of the cache; one that is given must have it.
+
         Raises:
+            InvalidValueError: if the source is a cache of the other policy.
             TokenizerError: if it is a tokenizer whose bytes cannot be read.
         """
         if isinstance(source, cls):
+            if source.policy != prefix:
+                raise InvalidValueError(
+                    f"a hash cache with the prefix policy {source.policy!r}",
+                    expected=f"the policy {prefix!r}, by which the memory was trained",
+                    remedy=f"Build the cache with prefix={prefix!r}",
+                )
             return source
         if isinstance(source, TokenBytes):
-            return cls.build(source)
+            return cls.build(source, prefix=prefix)
         from tokagnostic.tokens.encoder import TextEncoder
 
-        return cls.build(TextEncoder.of(source).token_bytes)
+        return cls.build(TextEncoder.of(source).token_bytes, prefix=prefix)
 
     @property
     def num_ids(self) -> int:

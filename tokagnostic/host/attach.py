@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 from torch import nn
 
 from tokagnostic.errors import HostError, InvalidValueError
-from tokagnostic.hashing.cache import HashCache
-from tokagnostic.hashing.hasher import NgramHasher
+from tokagnostic.hashing.cache import HashCache, PrefixPolicy
 from tokagnostic.host.attachment import Attachment
 from tokagnostic.host.discovery import find_parts
 from tokagnostic.host.inside import NAME
@@ -53,7 +52,8 @@ def attach(
 
     Raises:
         HostError: if the model's parts cannot be found, it has a memory already, or the tokenizer has more ids than it.
-        InvalidValueError: for layers that the model or the memory does not have, an unknown gate or kernel.
+        InvalidValueError: for layers that the model or the memory does not have, an unknown gate or kernel, or a
+            hash cache of another prefix policy than the memory's.
     """
     parts = find_parts(model)
     if attachment_of(model) is not None or hasattr(model, NAME):
@@ -65,7 +65,8 @@ def attach(
     chosen = _checked_layers(layers, len(parts.layers))
     for slot in range(len(chosen)):
         memory.table_of(slot)
-    hasher = NgramHasher(_cache_for(tokenizer_or_cache, parts.num_ids), memory.max_order)
+    cache = _cache_for(tokenizer_or_cache, parts.num_ids, memory.hasher.cache.policy)
+    hasher = memory.config.hasher(cache, memory.max_order)
     reader = nn.ModuleDict()
     for layer in chosen:
         where = next(parts.layers[layer].parameters()).device
@@ -94,9 +95,9 @@ def _checked_layers(layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
     return tuple(sorted(chosen))
 
 
-def _cache_for(tokenizer_or_cache: Any, num_ids: int) -> HashCache:
-    """The hash cache of a host's tokenizer, with one entry per embedding row."""
-    cache = HashCache.of(tokenizer_or_cache)
+def _cache_for(tokenizer_or_cache: Any, num_ids: int, prefix: PrefixPolicy) -> HashCache:
+    """The hash cache of a host's tokenizer under the memory's policy, with one entry per embedding row."""
+    cache = HashCache.of(tokenizer_or_cache, prefix)
     if cache.num_ids > num_ids:
         raise HostError(
             f"a tokenizer of {cache.num_ids} ids for a host of {num_ids} embedding rows",

@@ -12,7 +12,6 @@ import torch
 from torch import Tensor, nn
 
 from tokagnostic.errors import HostError, InvalidValueError
-from tokagnostic.hashing.hasher import NgramHasher
 from tokagnostic.hashing.polynomial import NO_WINDOW
 from tokagnostic.host.counting import LayerReads, ReadCounter
 from tokagnostic.host.discovery import HostParts
@@ -20,7 +19,7 @@ from tokagnostic.host.inputs import read_inputs
 from tokagnostic.host.inside import NAME, Inside
 from tokagnostic.host.layer import MemoryLayer
 from tokagnostic.host.reading import Reading, ReadingDecoder, ReadingLayer, change_class
-from tokagnostic.memory.base import NgramMemory
+from tokagnostic.memory.base import Hasher, NgramMemory
 
 
 class Attachment:
@@ -39,7 +38,7 @@ class Attachment:
         model: nn.Module,
         parts: HostParts,
         memory: NgramMemory,
-        hasher: NgramHasher,
+        hasher: Hasher,
         reader: nn.ModuleDict,
         layers: tuple[int, ...],
     ) -> None:

@@ -160,6 +160,10 @@ class MemoryConfig(ABC):
     """Numbers per row."""
 
     @abstractmethod
+    def hasher(self, cache: HashCache, max_order: int | None = None) -> Hasher:
+        """What turns a tokenizer's ids into this memory's keys; `max_order` is by default the config's."""
+
+    @abstractmethod
     def addresser(self) -> Addresser:
         """What turns this memory's keys into rows; needs no tokenizer."""
 

@@ -39,6 +39,10 @@ class JointConfig(MemoryConfig):
         require_whole("seed", self.seed, 0)
         require_number("init_std", self.init_std, 0)
 
+    def hasher(self, cache: HashCache, max_order: int | None = None) -> NgramHasher:
+        """What turns a tokenizer's ids into keys: the hash of their bytes."""
+        return NgramHasher(cache, self.max_order if max_order is None else max_order)
+
     def addresser(self) -> ModuloAddresser:
         """What turns this memory's keys into rows."""
         return ModuloAddresser(self.num_rows, self.num_heads, self.num_tables)
@@ -52,7 +56,7 @@ class JointConfig(MemoryConfig):
             tables = fresh_tables(addresser.num_rows, self.dim, self.init_std, self.seed)
         return NgramMemory(
             config=self,
-            hasher=NgramHasher(cache, self.max_order if max_order is None else max_order),
+            hasher=self.hasher(cache, max_order),
             addresser=addresser,
             store=TableStore(tables),
         )

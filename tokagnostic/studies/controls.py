@@ -7,6 +7,7 @@ same fresh parameters; they differ in what the reader reads.
 from __future__ import annotations
 
 import hashlib
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,7 +17,8 @@ import torch
 from torch import Tensor
 
 from tokagnostic.corpus import Document
-from tokagnostic.evaluation.bits_per_byte import BitsPerByte, bits_per_byte
+from tokagnostic.evaluation.bits_per_byte import bits_per_byte
+from tokagnostic.evaluation.bits_per_byte_report import BitsPerByte
 from tokagnostic.evaluation.key_set import KeySet
 from tokagnostic.hashing import HashCache
 from tokagnostic.host import attach
@@ -131,8 +133,18 @@ def run_control(control: Control, setting: TargetSetting, folder: Path) -> Contr
 
 
 def transfer_efficiency(none: float, frozen: float, native: float) -> float:
-    """(none - frozen) / (none - native): how much of a native memory's gain the frozen one brings, in bits per byte."""
-    return (none - frozen) / (none - native)
+    """(none - frozen) / (none - native): how much of a native memory's gain the frozen one brings.
+
+    Args:
+        none: bits per byte without a memory.
+        frozen: with the frozen memory.
+        native: with a native memory.
+
+    Returns:
+        1 if the frozen memory is worth as much as the native one, 0 if it is worth nothing; NaN if the native memory
+        changes nothing. Meaningful only where the native memory helps, none > native.
+    """
+    return (none - frozen) / (none - native) if none != native else math.nan
 
 
 def _memory_for(control: Control, setting: TargetSetting, cache: HashCache) -> NgramMemory | None:
@@ -142,13 +154,18 @@ def _memory_for(control: Control, setting: TargetSetting, cache: HashCache) -> N
         return setting.memory_config.build(cache)
     order = 1 if control == "order1" else setting.memory_config.max_order
     memory = load_memory(setting.memory_file, cache, max_order=order, mapped=False)
-    random = generator(setting.fit.seed)
+    random = generator(_seed_of(control, setting.fit.seed))
     for table in memory.parameters():
         if control == "random":
             table.copy_(noise_like(table, random))
         elif control == "permuted":
             table.copy_(table[torch.randperm(len(table), generator=random)])
     return memory
+
+
+def _seed_of(control: Control, seed: int) -> int:
+    """A seed that nothing else draws from: with the plain one, noise would point where the memory's fresh rows did."""
+    return int.from_bytes(hashlib.sha256(f"{control} {seed}".encode()).digest()[:7], "big")
 
 
 def noise_like(table: Tensor, random: torch.Generator) -> Tensor:

@@ -8,17 +8,18 @@ from __future__ import annotations
 
 import dataclasses
 import logging
+import math
 import platform
 import resource
-import shutil
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from tokagnostic.corpus import Corpus, CorpusConfig, Document, documents_digest, partition
-from tokagnostic.errors import CorpusError, InvalidValueError
+from tokagnostic.corpus import Corpus, CorpusConfig, Document
+from tokagnostic.errors import InvalidValueError
 from tokagnostic.evaluation.bits_per_byte import bits_per_byte
 from tokagnostic.evaluation.coverage import coverage
 from tokagnostic.evaluation.key_set import KeySet
@@ -34,7 +35,8 @@ from tokagnostic.studies.controls import (
     run_control,
     transfer_efficiency,
 )
-from tokagnostic.studies.report import write_report
+from tokagnostic.studies.division import DividedText, divide_text
+from tokagnostic.studies.report import claim_folder, write_report
 from tokagnostic.studies.train_tokenizers import train_byte_level_bpe, train_unigram
 from tokagnostic.tokens.encoder import TextEncoder
 from tokagnostic.training.config import FitConfig, HostConfig
@@ -57,7 +59,7 @@ class DemoConfig:
     """
 
     output: str = "artifacts/demo"
-    """Folder for the report; a report that is there is replaced."""
+    """Folder for the report; an earlier demonstration in it is replaced, and nothing else ever deleted."""
     corpus: CorpusConfig = field(default_factory=CorpusConfig)
     """The text; by default the English that every Python carries."""
     held_out_share: float = 0.06
@@ -70,11 +72,11 @@ class DemoConfig:
     """The model that the memory is trained with."""
     target_host: HostConfig = field(default_factory=lambda: HostConfig(width=96, num_layers=3))
     """The model that reads it under the other tokenizer."""
-    memory: JointConfig = field(default_factory=lambda: JointConfig(num_rows=16_384, num_heads=4, dim=16))
-    """The memory."""
-    source_steps: int = 450
+    memory: JointConfig = field(default_factory=lambda: JointConfig(num_rows=65_536, num_heads=4, dim=16))
+    """The memory; its rows are drawn by `seed` below."""
+    source_steps: int = 500
     """Updates of the source."""
-    target_steps: int = 350
+    target_steps: int = 200
     """Updates of the target under each control."""
     batch_size: int = 16
     """Blocks per update."""
@@ -96,6 +98,10 @@ class DemoConfig:
                 expected="a number between 0 and 1",
                 remedy="Set it to 0.06 or so",
             )
+
+    def fresh_memory(self) -> JointConfig:
+        """The memory, its fresh rows drawn by the demonstration's seed like everything else."""
+        return dataclasses.replace(self.memory, seed=self.seed)
 
     def fit(self, num_steps: int) -> FitConfig:
         """How models are trained."""
@@ -119,13 +125,13 @@ def demo(config: DemoConfig) -> dict[str, Any]:
 
     Raises:
         CorpusError: if the text is too small to be divided.
+        InvalidValueError: if the folder holds something that no demonstration wrote.
     """
     begin = time.perf_counter()
     folder = Path(config.output)
-    shutil.rmtree(folder, ignore_errors=True)
-    folder.mkdir(parents=True)
+    text = divide_text(list(Corpus(config.corpus)), config.corpus, config.held_out_share)
+    claim_folder(folder)
     write_json(folder / "config.json", dataclasses.asdict(config))
-    text = _divide(config)
     source, target = _train_tokenizers(config, text, folder / "tokenizers")
     logger.info("overlap of the tokenizers on the held-out text")
     overlap = ngram_overlap(text.held_out, target, source, config.overlap_order)
@@ -137,7 +143,7 @@ def demo(config: DemoConfig) -> dict[str, Any]:
         held_out=text.held_out,
         watched=text.watched,
         memory_file=trained.memory_file,
-        memory_config=config.memory,
+        memory_config=config.fresh_memory(),
         host=config.target_host,
         layers=LAYERS,
         fit=config.fit(config.target_steps),
@@ -146,11 +152,11 @@ def demo(config: DemoConfig) -> dict[str, Any]:
     reader_cache = HashCache.build(target.token_bytes)
     covered = coverage(text.held_out, target, load_memory(trained.memory_file, reader_cache), key_set=seen)
     results = {control: run_control(control, setting, folder / control) for control in CONTROLS}
+    bits = _bits(results)
+    efficiency = transfer_efficiency(bits["none"], bits["frozen"], bits["native"])
     report = {
-        "bpb": _bits(results),
-        "transfer_efficiency": transfer_efficiency(
-            *(results[control].score.bits_per_byte for control in ("none", "frozen", "native"))
-        ),
+        "bpb": bits,
+        "transfer_efficiency": None if math.isnan(efficiency) else efficiency,
         "frozen_table_unchanged": results["frozen"].table_unchanged,
         "controls": {control: result.to_dict() for control, result in results.items()},
         "source": trained.facts,
@@ -169,60 +175,18 @@ def demo(config: DemoConfig) -> dict[str, Any]:
         "seed": config.seed,
         "python": platform.python_version(),
         "seconds": round(time.perf_counter() - begin, 1),
-        "peak_memory_mib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss // 1024,
+        "peak_memory_mib": _peak_memory() // 2**20,
     }
     curves = {"source": trained.training.metrics} | {name: result.training.metrics for name, result in results.items()}
     write_report(report, curves, folder)
     return report
 
 
-@dataclass(frozen=True)
-class _Text:
-    """The text, divided by document."""
-
-    held_out: Sequence[Document]
-    watched: Sequence[Document]
-    source: Sequence[Document]
-    target: Sequence[Document]
-    facts: dict[str, Any]
-
-
-def _divide(config: DemoConfig) -> _Text:
-    """Held out; the rest, for the source; a third of the rest, for the target."""
-    documents = list(Corpus(config.corpus))
-    parts = partition(documents, {"held_out": config.held_out_share, "rest": 1 - config.held_out_share})
-    held_out, source = parts["held_out"], parts["rest"]
-    target = partition(source, {"target": 1 / 3})["target"]
-    if not (held_out and source and target):
-        raise CorpusError(
-            f"{len(documents)} documents, of which {len(held_out)} are held out and {len(target)} are for the target",
-            expected="some documents in each part",
-            remedy="Give more text, or divide it with --corpus.documents paragraph",
-        )
-    facts = {
-        "data": list(config.corpus.data),
-        "documents": len(documents),
-        "bytes": _num_bytes(documents),
-        "digest": documents_digest(documents),
-        "held_out_documents": len(held_out),
-        "held_out_bytes": _num_bytes(held_out),
-        "source_documents": len(source),
-        "source_bytes": _num_bytes(source),
-        "target_documents": len(target),
-        "target_bytes": _num_bytes(target),
-    }
-    return _Text(held_out, held_out[: -(-len(held_out) // 3)], source, target, facts)
-
-
-def _num_bytes(documents: Sequence[Document]) -> int:
-    return sum(len(document.data) for document in documents)
-
-
-def _train_tokenizers(config: DemoConfig, text: _Text, folder: Path) -> tuple[TextEncoder, TextEncoder]:
+def _train_tokenizers(config: DemoConfig, text: DividedText, folder: Path) -> tuple[TextEncoder, TextEncoder]:
     """The source's tokenizer from the source's text, the target's from the target's."""
     logger.info("training a byte-level BPE of %d ids and a Unigram of %d", config.source_ids, config.target_ids)
     bpe = train_byte_level_bpe((document.text for document in text.source), config.source_ids)
-    unigram = train_unigram((document.text for document in text.target), config.target_ids)
+    unigram = train_unigram([document.text for document in text.target], config.target_ids)
     source = TextEncoder.from_tokenizer(bpe, f"byte-level BPE, {bpe.get_vocab_size():,} ids")
     target = TextEncoder.from_tokenizer(unigram, f"Unigram, {unigram.get_vocab_size():,} ids")
     source.save(folder / "source")
@@ -237,13 +201,13 @@ class _Source:
     facts: dict[str, Any]
 
 
-def _train_source(config: DemoConfig, text: _Text, encoder: TextEncoder, folder: Path) -> _Source:
+def _train_source(config: DemoConfig, text: DividedText, encoder: TextEncoder, folder: Path) -> _Source:
     """Train host and memory together, score them with the memory on and off, and export the memory."""
     cache = HashCache.build(encoder.token_bytes)
     fit_config = config.fit(config.source_steps)
     stream = TokenStream.from_documents(text.source, encoder)
     model = fresh_llama(config.source_host, len(encoder.token_bytes), config.block_length, config.seed)
-    memory = config.memory.build(cache)
+    memory = config.fresh_memory().build(cache)
     with seeded(config.seed):
         attachment = attach(model, cache, memory, LAYERS)
 
@@ -290,3 +254,9 @@ def _bits(results: dict[Any, ControlResult]) -> dict[str, float]:
     bits = {control: result.score.bits_per_byte for control, result in results.items()}
     off = results["frozen"].off
     return bits | {"off": off.bits_per_byte if off is not None else float("nan")}
+
+
+def _peak_memory() -> int:
+    """The most memory that this process has held, in bytes."""
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    return peak if sys.platform == "darwin" else 1024 * peak

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,12 +21,11 @@ def inspect_tokenizer(spec: str) -> dict[str, Any]:
     encoder = load_tokenizer(spec)
     token_bytes = encoder.token_bytes
     kinds = Counter(TokenKind(kind).name.lower() for kind in token_bytes.kinds.tolist())
-    spelled = Counter(piece for piece in (token_bytes[v] for v in range(len(token_bytes))) if piece is not None)
     return {
         "tokenizer": encoder.name,
         "ids": len(token_bytes),
         **{f"ids of kind {kind}": count for kind, count in sorted(kinds.items())},
-        "byte strings with several ids": sum(count > 1 for count in spelled.values()),
+        "byte strings with several ids": len(token_bytes.duplicates()),
         "longest token in bytes": int(token_bytes.lengths.max(initial=0)),
         "invented leading space": token_bytes.prefix,
         "start id": encoder.start_id,
@@ -55,10 +55,35 @@ def inspect_memory(path: str, verify: bool) -> dict[str, Any]:
         "identity": recipe.identity,
         "bytes": Path(path).stat().st_size,
         "config": recipe.config.to_dict(),
-        "row_format": recipe.row_format,
+        "row format": recipe.row_format,
         "rows": [table.num_rows for table in recipe.tables],
         "trained at layers": [list(table.layers) for table in recipe.tables],
         "prefix policy": recipe.prefix,
-        "trained_on": recipe.trained_on,
+        "trained on": recipe.trained_on,
         "digests": "verified" if verify else "not verified (add --verify)",
     }
+
+
+def facts_text(facts: Mapping[str, Any]) -> str:
+    """Facts as aligned lines, one each; a group of facts is indented under its name."""
+    return "\n".join(_lines(facts, ""))
+
+
+def _lines(facts: Mapping[str, Any], indent: str) -> Iterator[str]:
+    width = max(map(len, facts), default=0)
+    for name, value in facts.items():
+        if isinstance(value, Mapping) and value:
+            yield f"{indent}{name}"
+            yield from _lines(value, indent + "  ")
+        else:
+            yield f"{indent}{name:<{width}}  {_plain(value)}".rstrip()
+
+
+def _plain(value: object) -> str:
+    if value is None or value in ((), [], {}, ""):
+        return "-"
+    if isinstance(value, list | tuple):
+        return ", ".join(map(_plain, value))
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return str(value)

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tokagnostic.errors import InvalidValueError
 from tokagnostic.plots import plot_controls, plot_learning_curves, plot_overlap, plot_seen_novel
 from tokagnostic.training.run import write_json
 
@@ -20,6 +23,59 @@ MEANING = {
 }
 """What the target reads under each control."""
 
+FIGURES = ("overlap.png", "controls.png", "curves.png", "seen_novel.png")
+LEFT_BEHIND = {
+    "config.json",
+    "report.json",
+    "report.md",
+    *FIGURES,
+    "tokenizers",
+    "source",
+    "memory.safetensors",
+    *MEANING,
+}
+"""Names of everything that a demonstration leaves in its folder."""
+OF_A_DEMO = {"source_host", "target_host", "held_out_share"}
+"""Settings by which the config.json of a demonstration is told from that of another run."""
+
+
+def claim_folder(folder: Path) -> None:
+    """Make an empty folder; what an earlier demonstration left in it is deleted.
+
+    Raises:
+        InvalidValueError: if it holds anything else; nothing is deleted then.
+    """
+    expected = "a new or empty folder, or one that holds a demonstration and nothing besides"
+    remedy = "Name another folder with --output, or clear this one by hand"
+    if folder.exists() and not folder.is_dir():
+        raise InvalidValueError(f"{folder}, which is a file", expected=expected, remedy=remedy)
+    found = sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
+    foreign = [name for name in found if name not in LEFT_BEHIND and not name.endswith(".partial")]
+    if found and not _holds_demo(folder):
+        raise InvalidValueError(
+            f"{folder}, which holds {found[0]} and no demonstration", expected=expected, remedy=remedy
+        )
+    if foreign:
+        raise InvalidValueError(
+            f"{folder}, which holds {foreign[0]}, written by no demonstration", expected=expected, remedy=remedy
+        )
+    # The config goes last, so that a folder whose deletion was interrupted is still known for what it is.
+    for name in sorted(found, key=lambda name: name == "config.json"):
+        entry = folder / name
+        if entry.is_dir() and not entry.is_symlink():
+            shutil.rmtree(entry)
+        else:
+            entry.unlink()
+    folder.mkdir(parents=True, exist_ok=True)
+
+
+def _holds_demo(folder: Path) -> bool:
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return False
+    return isinstance(config, dict) and config.keys() >= OF_A_DEMO
+
 
 def write_report(report: Mapping[str, Any], curves: Mapping[str, Sequence[Mapping[str, Any]]], folder: Path) -> None:
     """Write report.json, report.md and the figures.
@@ -33,7 +89,13 @@ def write_report(report: Mapping[str, Any], curves: Mapping[str, Sequence[Mappin
     (folder / "report.md").write_text(report_text(report), encoding="utf-8")
     plot_overlap(report["overlap"], folder / "overlap.png")
     plot_controls(report["bpb"], folder / "controls.png")
-    plot_seen_novel(_splits(report), folder / "seen_novel.png")
+    splits = {
+        name: known
+        for name, parts in _splits(report).items()
+        if len(known := {part: value for part, value in parts.items() if value is not None}) == len(parts)
+    }
+    if splits:  # a very small text may have no seen or no novel window
+        plot_seen_novel(splits, folder / "seen_novel.png")
     plot_learning_curves(
         curves,
         folder / "curves.png",
@@ -45,16 +107,20 @@ def write_report(report: Mapping[str, Any], curves: Mapping[str, Sequence[Mappin
 def control_table(report: Mapping[str, Any]) -> str:
     """The controls as a table in Markdown, best last."""
     splits = _splits(report)
-    lines = [
-        "| control | the target reads | bits per byte | against none | seen windows | novel windows |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = [["control", "the target reads", "bits per byte", "against none", "seen windows", "novel windows"]]
     bits = report["bpb"]
     for name in sorted(bits, key=lambda control: bits[control], reverse=True):
-        seen, novel = (f"{splits[name][part]:.4f}" for part in ("seen", "novel"))
+        seen, novel = (number(splits[name][part], ".4f") for part in ("seen", "novel"))
         difference = bits[name] - bits["none"]
-        lines.append(f"| {name} | {MEANING[name]} | {bits[name]:.4f} | {difference:+.4f} | {seen} | {novel} |")
-    return "\n".join(lines)
+        rows.append([name, MEANING[name], f"{bits[name]:.4f}", f"{difference:+.4f}", seen, novel])
+    return "\n".join(markdown_table(rows))
+
+
+def markdown_table(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Lines of a Markdown table whose columns are aligned for readers of plain text; the first row is its head."""
+    widths = [max(len(cell) for cell in column) for column in zip(*rows, strict=True)]
+    lines = [f"| {' | '.join(cell.ljust(width) for cell, width in zip(row, widths, strict=True))} |" for row in rows]
+    return [lines[0], f"|{'|'.join('-' * (width + 2) for width in widths)}|", *lines[1:]]
 
 
 def report_text(report: Mapping[str, Any]) -> str:
@@ -81,7 +147,7 @@ The source reached {source["bpb"]["memory"]:.4f} bits per byte of the held-out t
 
 {control_table(report)}
 
-Transfer efficiency, (none - frozen) / (none - native): {report["transfer_efficiency"]:.3f}. The frozen table was
+Transfer efficiency, (none - frozen) / (none - native): {number(report["transfer_efficiency"], ".3f")}. The frozen table was
 {"unchanged" if report["frozen_table_unchanged"] else "CHANGED"} by the target's training. Every control is a host and a
 reader trained alike; `off` is the frozen one with its memory switched off. A seen window is one that occurs, as bytes, in
 the memory's training text.
@@ -115,11 +181,16 @@ Share of the target's windows in the held-out text that the memory was trained o
 """
 
 
+def number(value: float | None, form: str) -> str:
+    """A number in a format, or a dash where there is none."""
+    return "-" if value is None else f"{value:{form}}"
+
+
 def _row(shares: Sequence[float | None]) -> str:
-    return " | ".join("-" if share is None else f"{share:.1f}" for share in shares)
+    return " | ".join(number(share, ".1f") for share in shares)
 
 
-def _splits(report: Mapping[str, Any]) -> dict[str, dict[str, float]]:
+def _splits(report: Mapping[str, Any]) -> dict[str, dict[str, float | None]]:
     """Control to its bits per byte over seen and over novel windows."""
     scores = {name: control["score"] for name, control in report["controls"].items()}
     scores["off"] = report["controls"]["frozen"]["off"]

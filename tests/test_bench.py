@@ -1,0 +1,74 @@
+"""What the measurements report, on sizes of milliseconds; how fast anything is, is not asserted."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tokagnostic import bench
+from tokagnostic.errors import InvalidValueError
+
+COLUMNS = ["name", "value", "unit", "rival", "rival_value", "ratio"]
+SMALL = {
+    "hashing": lambda: bench.hashing(num_tokens=80, num_ids=50, repeats=1),
+    "cache": lambda: bench.cache(num_ids=40, repeats=1),
+    "step": lambda: bench.step(num_rows=4_096, num_fewer_rows=1_024, repeats=1, batch_size=1),
+}
+
+
+def test_every_measurement_has_a_small_twin_here() -> None:
+    assert set(SMALL) == set(bench.MEASUREMENTS)
+
+
+@pytest.mark.parametrize("measure", SMALL.values(), ids=SMALL.keys())
+def test_rows_have_exactly_the_promised_columns(measure) -> None:
+    for row in measure():
+        assert list(row) == COLUMNS
+        assert all(isinstance(row[name], str) and row[name] for name in ("name", "unit", "rival"))
+        assert all(0 < row[name] < float("inf") for name in ("value", "rival_value", "ratio"))
+
+
+@given(st.floats(0.001, 1000), st.floats(0.001, 1000))
+def test_a_ratio_above_one_means_better(ours, rival) -> None:
+    speed = bench._row("speed", ours, "Mtok/s", "other", rival)
+    seconds = bench._row("time", ours, "s", "other", rival, less_is_better=True)
+    assert (speed["ratio"] > 1) == (ours > rival)
+    assert (seconds["ratio"] > 1) == (ours < rival)
+
+
+def test_names_choose_in_their_order_and_none_means_all(monkeypatch) -> None:
+    monkeypatch.setattr(bench, "MEASUREMENTS", {name: lambda name=name: [{"name": name}] for name in "abc"})
+    assert [row["name"] for row in bench.run_bench(["c", "a"])] == ["c", "a"]
+    assert [row["name"] for row in bench.run_bench()] == ["a", "b", "c"]
+
+
+def test_an_unknown_name_is_refused_before_anything_is_measured(monkeypatch) -> None:
+    monkeypatch.setattr(bench, "MEASUREMENTS", {"cache": lambda: pytest.fail("measured")})
+    with pytest.raises(InvalidValueError, match="measurement 'speed'; expected one of cache"):
+        bench.run_bench(["cache", "speed"])
+
+
+def test_the_rival_is_the_published_rule() -> None:
+    """Engram's addresses: ids times odd multipliers, XOR-ed over the window, modulo a prime per order and head."""
+    ids = np.array([[5, 7, 11, 13]])
+    multipliers = np.array([3, 17, 29])
+    rows = bench.published_rows(ids, multipliers, [[101, 103], [107, 109]])
+    assert rows.shape == (1, 4, 4)
+    second, third = (13 * 3) ^ (11 * 17), (13 * 3) ^ (11 * 17) ^ (7 * 29)
+    assert rows[0, 3].tolist() == [second % 101, second % 103, third % 107, third % 109]
+    first = (5 * 3) ^ (2 * 17)  # a pad id stands before the beginning
+    assert rows[0, 0, :2].tolist() == [first % 101, first % 103]
+
+
+def test_the_table_is_aligned_and_says_how_to_read_it() -> None:
+    rows = [
+        bench._row("keys, orders 1..3", 1.5, "Mtok/s", "x", 0.5),
+        bench._row("cache", 0.25, "s", "y", 1, less_is_better=True),
+    ]
+    lines = bench.bench_table(rows).splitlines()
+    assert lines[1].split()[-5:] == ["1.5", "0.5", "Mtok/s", "3.00", "x"]
+    assert lines[2].split()[-5:] == ["0.25", "1", "s", "4.00", "y"]
+    assert lines[0].index("ratio") + len("ratio") == lines[1].index("3.00") + len("3.00")
+    assert "better" in lines[3]
