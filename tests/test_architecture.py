@@ -22,7 +22,7 @@ DOORS = {
     "numba": ("hashing/*.py", "evaluation/overlap.py"),
     "llvmlite": ("hashing/*.py",),
     "triton": (),
-    "safetensors": ("memory/*.py", "host/saving.py", "hashing/cache.py", "training/checkpoint.py", "training/hosts.py"),
+    "safetensors": ("memory/*.py", "host/saving.py", "hashing/cache.py", "training/checkpoint.py"),
     "accelerate": ("training/*.py",),
     "matplotlib": ("plots.py",),
     "tyro": ("flags.py", "options.py"),

@@ -2,23 +2,35 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
+import logging
 import os
+import re
 import shutil
-from collections.abc import Mapping
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from tokagnostic.errors import TrainingError
 
+logger = logging.getLogger(__name__)
+
 NUM_KEPT = 2
 """Checkpoints that stay: the newest, and the one before it in case the newest is damaged."""
+FILE_ERRORS = (OSError, SafetensorError)
+"""What a disk raises, or the library that reads and writes its files."""
+STATE_FILE = "state.safetensors"
+FACTS_FILE = "facts.json"
+
+_FINAL_NAME = re.compile(r"step-(\d{8,})")
+_PARTIAL_NAME = ".partial-"
 
 
 @dataclass(frozen=True)
@@ -34,7 +46,7 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
-    """Write a checkpoint under its final name in one rename, then remove the oldest.
+    """Write a checkpoint under its final name in one rename, then remove the oldest and what a killed run left.
 
     Args:
         folder: where the run's checkpoints lie.
@@ -44,45 +56,41 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
         TrainingError: if it cannot be written; nothing is left under the final name.
     """
     final = folder / f"step-{checkpoint.step:08d}"
-    partial = folder / f".partial-{checkpoint.step:08d}-{os.getpid()}"
-    try:
-        partial.mkdir(parents=True, exist_ok=True)
-        tensors = {name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}
-        save_file(tensors, partial / "state.safetensors")
-        with open(partial / "facts.json", "w", encoding="utf-8") as file:
-            json.dump({"step": checkpoint.step, "facts": checkpoint.facts}, file, indent=1)
-        for written in partial.iterdir():
-            _flush_to_disk(written)
-        if final.exists():
-            shutil.rmtree(final)
-        partial.rename(final)
-        _flush_to_disk(folder)
-    except (OSError, SafetensorError) as error:
-        raise TrainingError(
-            f"checkpoint {final} could not be written ({error})",
-            expected="a folder on a disk with room for it",
-            remedy="Make room, or name another output folder; the earlier checkpoints are intact",
-        ) from error
-    finally:
-        shutil.rmtree(partial, ignore_errors=True)
-    for old in _complete(folder)[:-NUM_KEPT]:
-        shutil.rmtree(old)
+    partial = folder / f"{_PARTIAL_NAME}{checkpoint.step:08d}"
+    with disk_errors(f"checkpoint {final}", "the earlier checkpoints are intact"):
+        _remove_partial(folder)
+        try:
+            partial.mkdir(parents=True)
+            state = partial / STATE_FILE
+            save_file({name: tensor.detach().cpu().contiguous() for name, tensor in checkpoint.tensors.items()}, state)
+            facts = {"step": checkpoint.step, "digest": _digest(state), "facts": checkpoint.facts}
+            (partial / FACTS_FILE).write_text(json.dumps(facts, indent=1) + "\n", encoding="utf-8")
+            for written in partial.iterdir():
+                _flush_to_disk(written)
+            if final.exists():
+                shutil.rmtree(final)
+            partial.rename(final)
+            _flush_to_disk(folder)
+        finally:
+            shutil.rmtree(partial, ignore_errors=True)
+        for old in checkpoints_in(folder)[:-NUM_KEPT]:
+            shutil.rmtree(old)
     return final
 
 
 def load_newest(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint that can be read, or None where there is none.
+    """The newest checkpoint that can be read, or None where there is none. Damaged ones are named in the log.
 
     Raises:
         TrainingError: if there are checkpoints and none of them can be read.
     """
     damage = ""
-    for path in reversed(_complete(folder)):
+    for path in reversed(checkpoints_in(folder)):
         try:
-            facts = json.loads((path / "facts.json").read_text(encoding="utf-8"))
-            return Checkpoint(facts["step"], load_file(path / "state.safetensors"), facts["facts"])
-        except (OSError, SafetensorError, ValueError, KeyError) as error:
+            return _read(path)
+        except (*FILE_ERRORS, ValueError, KeyError, TypeError) as error:
             damage = damage or f"{path} ({error})"
+            logger.warning("checkpoint %s cannot be read (%s): taking the one before it", path, error)
     if damage:
         raise TrainingError(
             f"no checkpoint in {folder} can be read; the newest is {damage}",
@@ -92,65 +100,49 @@ def load_newest(folder: Path) -> Checkpoint | None:
     return None
 
 
-def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """A module's parameters and persistent buffers, each storage once, under `model.<name>`."""
-    persistent = module.state_dict(keep_vars=True).keys()
-    named = dict(module.named_parameters()) | {
-        name: buffer for name, buffer in module.named_buffers() if name in persistent
-    }
-    return {f"model.{name}": tensor for name, tensor in named.items()}
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Checkpoints under their final names, oldest first."""
+    found = {path: _FINAL_NAME.fullmatch(path.name) for path in folder.glob("step-*") if path.is_dir()}
+    return sorted((path for path, match in found.items() if match), key=lambda path: int(path.name.split("-")[1]))
 
 
-def restore_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Copy what `module_tensors` saved back into the module, in place.
+@contextmanager
+def disk_errors(what: str, consequence: str) -> Iterator[None]:
+    """Within it a disk that refuses a write ends in one line.
+
+    Args:
+        what: what is being written.
+        consequence: what the reader can rely on all the same.
 
     Raises:
-        TrainingError: if a name is missing or a shape differs.
+        TrainingError: in place of the disk's own error.
     """
-    with torch.no_grad():
-        for name, tensor in module_tensors(module).items():
-            tensor.copy_(_matching(tensors, name, tensor.shape))
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-    """An optimizer's state under `optimizer.<parameter name>.<state name>`, so that it is found by name again."""
-    return {
-        f"optimizer.{names[parameter]}.{key}": torch.as_tensor(value)
-        for parameter, state in optimizer.state.items()
-        for key, value in state.items()
-    }
-
-
-def restore_optimizer(
-    optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str], tensors: Mapping[str, Tensor]
-) -> None:
-    """Give each parameter the state that was saved under its name; one without saved state starts fresh."""
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            prefix = f"optimizer.{names[parameter]}."
-            saved = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-            if saved:
-                # A step counter stays where the optimizer made it; moments lie beside their parameter.
-                optimizer.state[parameter] = {
-                    key: value.clone() if value.ndim == 0 else value.to(parameter.device)
-                    for key, value in saved.items()
-                }
-
-
-def _matching(tensors: Mapping[str, Tensor], name: str, shape: torch.Size) -> Tensor:
-    found = tensors.get(name)
-    if found is None or found.shape != shape:
+    try:
+        yield
+    except FILE_ERRORS as error:
         raise TrainingError(
-            f"the checkpoint has {name} of shape {None if found is None else tuple(found.shape)}",
-            expected=f"shape {tuple(shape)}",
-            remedy="Resume with the config that the run was started with",
-        )
-    return found
+            f"{what} could not be written ({' '.join(str(error).split())})",
+            expected="a folder on a disk with room for it",
+            remedy=f"Make room and add --resume, or name another output folder; {consequence}",
+        ) from error
 
 
-def _complete(folder: Path) -> list[Path]:
-    """Checkpoints under their final names, oldest first."""
-    return sorted(path for path in folder.glob("step-*") if path.is_dir())
+def _read(path: Path) -> Checkpoint:
+    facts = json.loads((path / FACTS_FILE).read_text(encoding="utf-8"))
+    step, expected = int(facts["step"]), facts["digest"]
+    if _digest(path / STATE_FILE) != expected:
+        raise ValueError(f"{STATE_FILE} has another digest than {FACTS_FILE} says")
+    return Checkpoint(step, load_file(path / STATE_FILE), dict(facts["facts"]))
+
+
+def _digest(path: Path) -> str:
+    with open(path, "rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _remove_partial(folder: Path) -> None:
+    for left in folder.glob(f"{_PARTIAL_NAME}*"):
+        shutil.rmtree(left)
 
 
 def _flush_to_disk(path: Path) -> None:

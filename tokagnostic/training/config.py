@@ -2,12 +2,35 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, fields
-from typing import Literal
+import math
+from dataclasses import dataclass, field
+from typing import Any, Literal, get_args
 
 from tokagnostic.corpus import CorpusConfig
 from tokagnostic.errors import InvalidValueError
+from tokagnostic.host.layer import GateForm
+from tokagnostic.memory.base import require_whole
 from tokagnostic.memory.kinds import JointConfig
+
+Precision = Literal["no", "bf16", "fp16"]
+
+_LEAST_WHOLE = {
+    "num_steps": 1,
+    "batch_size": 1,
+    "block_length": 2,
+    "accumulation": 1,
+    "seed": 0,
+    "log_every": 1,
+    "evaluate_every": 0,
+    "save_every": 0,
+}
+_LARGEST = {
+    "learning_rate": math.inf,
+    "table_rate_factor": math.inf,
+    "warmup_share": 1,
+    "weight_decay": math.inf,
+    "clip_norm": math.inf,
+}
 
 
 @dataclass(frozen=True)
@@ -35,8 +58,8 @@ class FitConfig:
     weight_decay: float = 0.1
     """AdamW's, on matrices only; a memory's table has none."""
     clip_norm: float = 1.0
-    """Largest norm of the gradient of host and reader together; the table's updates have their own scale."""
-    precision: Literal["no", "bf16", "fp16"] = "no"
+    """Largest norm of the gradient of host and reader together, 0 for any; the table's updates have their own scale."""
+    precision: Precision = "no"
     """Mixed precision of Accelerate; parameters and tables stay in fp32."""
     seed: int = 0
     """Seed of fresh parameters and of the order of the text."""
@@ -48,29 +71,16 @@ class FitConfig:
     """Updates between two checkpoints; 0: none."""
 
     def __post_init__(self) -> None:
-        least = {
-            "num_steps": 1,
-            "batch_size": 1,
-            "block_length": 2,
-            "accumulation": 1,
-            "seed": 0,
-            "log_every": 1,
-            "evaluate_every": 0,
-            "save_every": 0,
-            "learning_rate": 0,
-            "table_rate_factor": 0,
-            "warmup_share": 0,
-            "weight_decay": 0,
-            "clip_norm": 0,
-        }
-        for entry in fields(self):
-            value = getattr(self, entry.name)
-            if entry.name in least and (isinstance(value, bool) or not value >= least[entry.name]):
+        for name, smallest in _LEAST_WHOLE.items():
+            require_whole(name, getattr(self, name), smallest)
+        for name, largest in _LARGEST.items():
+            value = getattr(self, name)
+            if type(value) not in (int, float) or not 0 <= value <= largest or value == math.inf:
+                bound = "at least 0" if largest == math.inf else f"0 to {largest}"
                 raise InvalidValueError(
-                    f"{entry.name} = {value!r}",
-                    expected=f"a number of at least {least[entry.name]}",
-                    remedy=f"Set {entry.name} to such a number",
+                    f"{name} = {value!r}", expected=f"a finite number, {bound}", remedy=f"Set {name} to such a number"
                 )
+        _require_choice("precision", self.precision, Precision)
 
 
 @dataclass(frozen=True)
@@ -111,13 +121,14 @@ class PretrainConfig:
     """Train the host's own parameters too."""
     layers: tuple[int, ...] = (1,)
     """Decoder layers that read the memory, from 0."""
-    gate: Literal["sigmoid", "signed_sqrt"] = "sigmoid"
+    gate: GateForm = "sigmoid"
     """Form of the gate."""
     fit: FitConfig = field(default_factory=FitConfig)
     resume: bool = False
     """Go on from the newest checkpoint in the output folder."""
 
     def __post_init__(self) -> None:
+        _require_choice("gate", self.gate, GateForm)
         if self.train_table and self.memory_file is None:
             raise InvalidValueError(
                 "train_table without memory_file",
@@ -141,3 +152,10 @@ class AttachConfig(PretrainConfig):
         super().__post_init__()
         if self.memory_file is None:
             raise InvalidValueError("no memory file", expected="the file to read", remedy="Name one with --memory-file")
+
+
+def _require_choice(name: str, value: object, choices: Any) -> None:
+    if value not in get_args(choices):
+        raise InvalidValueError(
+            f"{name} = {value!r}", expected=" or ".join(get_args(choices)), remedy="Name one of these"
+        )

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from tokagnostic.errors import InvalidValueError, SourceError
+from tokagnostic.training.checkpoint import FILE_ERRORS
 from tokagnostic.training.config import HostConfig
 
 
@@ -42,6 +43,9 @@ def fresh_llama(config: HostConfig, num_ids: int, context: int, seed: int) -> An
         num_key_value_heads=config.num_heads,
         max_position_embeddings=context,
         tie_word_embeddings=True,
+        # Llama's own special ids are ordinary tokens here, at which generation would stop.
+        bos_token_id=None,
+        eos_token_id=None,
     )
     with seeded(seed):
         return LlamaForCausalLM(sizes)
@@ -49,8 +53,9 @@ def fresh_llama(config: HostConfig, num_ids: int, context: int, seed: int) -> An
 
 @contextmanager
 def seeded(seed: int) -> Iterator[None]:
-    """Within it fresh parameters depend on the seed; outside, the global generator goes on as if nothing had been."""
-    with torch.random.fork_rng(devices=[]):
+    """Within it the global generator starts from the seed; outside, it goes on as if nothing had been."""
+    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else []
+    with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         yield
 
@@ -64,10 +69,10 @@ def load_host(path: str) -> Any:
     from transformers import AutoModelForCausalLM
 
     try:
-        return AutoModelForCausalLM.from_pretrained(path)
-    except (OSError, ValueError) as error:
+        return AutoModelForCausalLM.from_pretrained(path, trust_remote_code=False)
+    except (*FILE_ERRORS, ValueError, KeyError, TypeError, RuntimeError, ImportError) as error:
         raise SourceError(
-            f"model {path!r} cannot be loaded ({' '.join(str(error).split())[:300]})",
+            f"model {path!r} cannot be loaded ({type(error).__name__}: {' '.join(str(error).split())[:300]})",
             expected="a folder or hub name of a causal language model that transformers knows",
             remedy="Check the name and the connection; code from a hub is never run",
         ) from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import logging
 from pathlib import Path
 from typing import Any
@@ -12,13 +13,15 @@ import torch
 from tokagnostic.corpus import Corpus
 from tokagnostic.errors import CorpusError, TrainingError
 from tokagnostic.hashing import HashCache
-from tokagnostic.host import attach
+from tokagnostic.host import Attachment, attach
 from tokagnostic.host.saving import MEMORY_FILE, save_attachment
-from tokagnostic.memory.file import load_memory, save_memory
+from tokagnostic.memory.file import load_memory, read_recipe, save_memory
+from tokagnostic.progress import progress_bar
 from tokagnostic.tokens.encoder import TextEncoder
 from tokagnostic.tokens.sources import load_tokenizer
+from tokagnostic.training.checkpoint import disk_errors
 from tokagnostic.training.config import PretrainConfig
-from tokagnostic.training.fit import CHECKPOINTS_FOLDER, FitResult, fit
+from tokagnostic.training.fit import CHECKPOINTS_FOLDER, REPORTING, FitResult, fit
 from tokagnostic.training.hosts import fresh_llama, load_host, seeded
 from tokagnostic.training.packing import TokenStream
 from tokagnostic.training.run import (
@@ -29,6 +32,8 @@ from tokagnostic.training.run import (
     TOKENIZER_FOLDER,
     write_json,
 )
+from tokagnostic.training.state import refuse_difference
+from tokagnostic.training.updating import make_accelerator
 
 logger = logging.getLogger(__name__)
 
@@ -36,8 +41,9 @@ logger = logging.getLogger(__name__)
 def pretrain(config: PretrainConfig) -> dict[str, Any]:
     """Train a host with a fresh memory, or with a frozen one its reader and, if asked, the host.
 
-    The output folder receives the config at once, metrics and checkpoints on the way, and at the end the plain host, its
-    tokenizer, and the attachment with its memory file.
+    The output folder receives nothing until all inputs are known to be good; then the config at once, metrics and
+    checkpoints on the way, and at the end the plain host, its tokenizer, the attachment with its memory file, and last
+    result.json. A finished run that is resumed is left as it is.
 
     Args:
         config: the run.
@@ -49,66 +55,132 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         TokagnosticError: if a source is missing, the text is empty, the folder holds another run, or training fails.
     """
     folder = Path(config.output)
-    _claim(folder, config.resume)
+    process = make_accelerator(config.fit)
+    begun = _begun(folder, config)
+    process.wait_for_everyone()
+    if begun and (folder / RESULT_FILE).is_file():
+        logger.info("%s is finished: nothing is left to do", folder)
+        return _read_json(folder / RESULT_FILE)
     encoder = load_tokenizer(config.tokenizer)
-    write_json(folder / CONFIG_FILE, dataclasses.asdict(config))
+    # The memory before the text: a wrong file is told at once, a long text takes minutes.
+    attachment, memory_facts = _assemble(config, encoder)
     corpus = Corpus(config.corpus)
-    stream = TokenStream.from_documents(corpus, encoder)
-    if stream.num_documents == 0:
-        raise CorpusError(
-            f"no text in {', '.join(config.corpus.data)}",
-            expected="at least one document with text",
-            remedy="Name a source that is not empty",
-        )
-    num_ids = len(encoder.token_bytes)
-    if config.host.path is None:
-        model = fresh_llama(config.host, num_ids, config.fit.block_length, config.fit.seed)
-    else:
-        model = load_host(config.host.path)
-    cache = HashCache.build(encoder.token_bytes)
-    if config.memory_file is None:
-        memory = config.memory.build(cache)
-    else:
-        memory = load_memory(config.memory_file, cache, trainable=config.train_table)
-    model.requires_grad_(config.train_host)
-    with seeded(config.fit.seed):
-        attachment = attach(model, cache, memory, config.layers, config.gate)
+    stream = _encode(corpus, encoder, process.is_main_process)
+
+    def record() -> None:
+        if process.is_main_process and not begun:
+            with disk_errors(str(folder / CONFIG_FILE), "nothing was trained"):
+                write_json(folder / CONFIG_FILE, dataclasses.asdict(config))
+
     result = fit(
-        model,
+        attachment.model,
         stream,
         config.fit,
         folder,
         attachment=attachment,
-        token_lengths=_lengths(encoder, model),
+        token_lengths=_lengths(encoder, attachment.model),
         resume=config.resume,
+        facts={"run": _lasting(config), "tokenizer": encoder.token_bytes.fingerprint, "memory": memory_facts},
+        on_start=record,
         label=folder.name,
     )
     facts = _facts(config, encoder, stream, corpus, result)
-    attachment_folder = folder / ATTACHMENT_FOLDER
-    attachment_folder.mkdir(exist_ok=True)
-    if config.memory_file is None or config.train_table:
-        memory_file = attachment_folder / MEMORY_FILE
-        save_memory(memory, memory_file, trained_on=facts, layers=config.layers)
-    else:
-        memory_file = Path(config.memory_file)
-    save_attachment(attachment, attachment_folder, memory_file)
-    attachment.remove()
-    model.save_pretrained(folder / HOST_FOLDER)
-    encoder.save(folder / TOKENIZER_FOLDER)
-    write_json(folder / RESULT_FILE, facts)
+    if process.is_main_process:
+        with disk_errors(f"the results in {folder}", "the checkpoints are intact"):
+            _save(config, folder, attachment, encoder, facts)
+    process.wait_for_everyone()
     return facts
 
 
-def _claim(folder: Path, resume: bool) -> None:
-    """Refuse to write into a folder that holds another run."""
-    if not resume and (folder / CONFIG_FILE).exists():
+def _begun(folder: Path, config: PretrainConfig) -> bool:
+    """Whether the folder holds the beginning of this very run.
+
+    Raises:
+        TrainingError: if it holds a run that is not to be resumed, or one with other settings.
+    """
+    path = folder / CONFIG_FILE
+    if not path.exists():
+        if config.resume and not (folder / CHECKPOINTS_FOLDER).exists():
+            logger.warning("%s holds no run: it starts from the beginning", folder)
+        return False
+    if not config.resume:
         raise TrainingError(
             f"{folder} holds a run already",
             expected="a new output folder",
             remedy="Add --resume to go on with it, or name another folder",
         )
-    if resume and not (folder / CHECKPOINTS_FOLDER).exists():
-        logger.warning("%s holds no checkpoint: the run starts from the beginning", folder)
+    saved = _read_json(path)
+    refuse_difference(str(path), _without_reporting(saved), _lasting(config))
+    return True
+
+
+def _lasting(config: PretrainConfig) -> dict[str, Any]:
+    """The settings that a resumed run must share, as JSON values."""
+    values: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(config)))
+    return _without_reporting(values)
+
+
+def _without_reporting(values: dict[str, Any]) -> dict[str, Any]:
+    kept = {name: value for name, value in values.items() if name not in ("output", "resume")}
+    fit_values = kept.get("fit")
+    if isinstance(fit_values, dict):
+        kept["fit"] = {name: value for name, value in fit_values.items() if name not in REPORTING}
+    return kept
+
+
+def _read_json(path: Path) -> dict[str, Any]:
+    try:
+        values = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        values = error
+    if not isinstance(values, dict):
+        raise TrainingError(
+            f"{path} cannot be read ({values})",
+            expected="the JSON object that an earlier run wrote",
+            remedy="Name another output folder, or put the file back",
+        )
+    return values
+
+
+def _assemble(config: PretrainConfig, encoder: TextEncoder) -> tuple[Attachment, Any]:
+    """Host and memory, attached; and by what the memory is known again."""
+    cache = HashCache.build(encoder.token_bytes)
+    memory_facts: Any = config.memory.to_dict()
+    if config.memory_file is None:
+        memory = config.memory.build(cache)
+    else:
+        recipe = read_recipe(config.memory_file)
+        cache = HashCache.build(encoder.token_bytes, prefix=recipe.prefix)
+        memory = load_memory(config.memory_file, cache, trainable=config.train_table)
+        memory_facts = recipe.identity
+    if config.host.path is None:
+        if not config.train_host:
+            logger.warning("the host is fresh and not trained: only a reader in a host of random parameters is")
+        model = fresh_llama(config.host, len(encoder.token_bytes), config.fit.block_length, config.fit.seed)
+    else:
+        model = load_host(config.host.path)
+    if config.train_host:
+        model.float()
+    model.requires_grad_(config.train_host)
+    with seeded(config.fit.seed):
+        return attach(model, cache, memory, config.layers, config.gate), memory_facts
+
+
+def _encode(corpus: Corpus, encoder: TextEncoder, shows: bool) -> TokenStream:
+    """The whole text as ids.
+
+    Raises:
+        CorpusError: if there is none.
+    """
+    with progress_bar("encode", "B", shown=shows) as bar:
+        stream = TokenStream.from_documents(corpus, encoder, bar.update)
+    if stream.num_documents == 0:
+        raise CorpusError(
+            f"no text in {', '.join(corpus.config.data)}",
+            expected="at least one document with text",
+            remedy="Name a source that is not empty",
+        )
+    return stream
 
 
 def _lengths(encoder: TextEncoder, model: Any) -> torch.Tensor:
@@ -121,9 +193,10 @@ def _lengths(encoder: TextEncoder, model: Any) -> torch.Tensor:
 def _facts(
     config: PretrainConfig, encoder: TextEncoder, stream: TokenStream, corpus: Corpus, result: FitResult
 ) -> dict[str, Any]:
-    """What people want to know of a memory's past: the `trained_on` of its file."""
+    """What result.json says."""
     from tokagnostic import __version__
 
+    losses = [line["loss"] for line in result.metrics if "loss" in line]
     return {
         "tokenizer": {"name": encoder.name, "fingerprint": encoder.token_bytes.fingerprint},
         "data": list(config.corpus.data),
@@ -132,7 +205,28 @@ def _facts(
         "tokens_in_text": stream.num_tokens,
         "steps": result.num_steps,
         "tokens_seen": result.num_tokens,
-        "tokens_per_second": round(result.tokens_per_second, 1),
-        "final_loss": next(line["loss"] for line in reversed(result.metrics) if "loss" in line),
+        "final_loss": losses[-1] if losses else float("nan"),
         "program": f"tokagnostic {__version__}",
+        "tokens_per_second": round(result.tokens_per_second, 1),
     }
+
+
+def _save(
+    config: PretrainConfig, folder: Path, attachment: Attachment, encoder: TextEncoder, facts: dict[str, Any]
+) -> None:
+    """Write what a finished run leaves, result.json last; the host is plain afterwards."""
+    attachment_folder = folder / ATTACHMENT_FOLDER
+    attachment_folder.mkdir(exist_ok=True)
+    if config.memory_file is None or config.train_table:
+        memory_file = attachment_folder / MEMORY_FILE
+        # A speed is no property of a memory: equal runs leave equal files.
+        trained_on = {name: value for name, value in facts.items() if name != "tokens_per_second"}
+        save_memory(attachment.memory, memory_file, trained_on=trained_on, layers=config.layers)
+    else:
+        memory_file = Path(config.memory_file)
+    save_attachment(attachment, attachment_folder, memory_file)
+    model: Any = attachment.model
+    attachment.remove()
+    model.save_pretrained(folder / HOST_FOLDER)
+    encoder.save(folder / TOKENIZER_FOLDER)
+    write_json(folder / RESULT_FILE, facts)

@@ -19,8 +19,8 @@ from tokagnostic.memory.recipe import RowFormat
 from tokagnostic.tokens import TokenBytes
 from tokagnostic.tokens.encoder import TextEncoder
 from tokagnostic.tokens.sources import load_tokenizer
-from tokagnostic.training.fit import METRICS_FILE
 from tokagnostic.training.hosts import load_host
+from tokagnostic.training.metrics import METRICS_FILE
 
 CONFIG_FILE = "config.json"
 RESULT_FILE = "result.json"

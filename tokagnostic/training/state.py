@@ -1,0 +1,210 @@
+"""Everything that changes in a run to a checkpoint, and a checkpoint back to the run that it was taken from."""
+
+from __future__ import annotations
+
+import json
+import logging
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from tokagnostic.errors import TrainingError
+from tokagnostic.host import Attachment
+from tokagnostic.memory.visits import Visits
+from tokagnostic.training.checkpoint import Checkpoint, checkpoints_in, load_newest
+
+logger = logging.getLogger(__name__)
+
+
+class RunState:
+    """A run's trained parameters, buffers, optimizer states, visits and generators.
+
+    Frozen parameters are no part of it: they do not change, and a frozen table may be larger than the memory. A resumed
+    run must be given the same.
+
+    Args:
+        model: the host, with the attached memory if there is one.
+        attachment: the attached memory.
+        optimizers: what updates them.
+        facts: what a resumed run must share; JSON values, tuples allowed.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        attachment: Attachment | None,
+        optimizers: Sequence[torch.optim.Optimizer],
+        facts: Mapping[str, Any],
+    ) -> None:
+        self._model = model
+        self._optimizers = optimizers
+        self._names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
+        self._device = next(model.parameters()).device
+        self._visits: list[Visits] = []
+        if attachment is not None and not attachment.memory.frozen:
+            self._visits = attachment.memory.visits
+        self._facts: dict[str, Any] = json.loads(json.dumps(facts))
+
+    def checkpoint(self, step: int) -> Checkpoint:
+        """The state after so many updates."""
+        tensors = module_tensors(self._model) | {"generator": torch.get_rng_state()}
+        if self._device.type == "cuda":
+            tensors["generator.cuda"] = torch.cuda.get_rng_state(self._device)
+        for optimizer in self._optimizers:
+            tensors |= optimizer_tensors(optimizer, self._names)
+        tensors |= {f"visits.{i}": visits.counts for i, visits in enumerate(self._visits)}
+        return Checkpoint(step, tensors, self._facts)
+
+    def begin(self, folder: Path) -> int:
+        """Start a run from the beginning; returns the updates done, 0.
+
+        Raises:
+            TrainingError: if the folder holds checkpoints, which the run would replace.
+        """
+        if checkpoints_in(folder):
+            raise TrainingError(
+                f"{folder} holds the checkpoints of another run",
+                expected="a new output folder",
+                remedy="Add --resume to go on with that run, or name another folder",
+            )
+        return 0
+
+    def resume(self, folder: Path) -> int:
+        """Take up the newest checkpoint; returns the updates done, 0 where there is none.
+
+        Raises:
+            TrainingError: if no checkpoint can be read, or the run that wrote it had other settings or other text.
+        """
+        checkpoint = load_newest(folder)
+        if checkpoint is None:
+            logger.warning("no checkpoint in %s: starting from the beginning", folder)
+            return 0
+        refuse_difference(f"a checkpoint in {folder}", checkpoint.facts, self._facts)
+        restore_module(self._model, checkpoint.tensors)
+        for optimizer in self._optimizers:
+            restore_optimizer(optimizer, self._names, checkpoint.tensors)
+        for i, visits in enumerate(self._visits):
+            visits.counts = _matching(checkpoint.tensors, f"visits.{i}", visits.counts.shape)
+        torch.set_rng_state(checkpoint.tensors["generator"])
+        if self._device.type == "cuda" and "generator.cuda" in checkpoint.tensors:
+            torch.cuda.set_rng_state(checkpoint.tensors["generator.cuda"], self._device)
+        logger.info("resuming after step %d", checkpoint.step)
+        return checkpoint.step
+
+    def refuse_broken(self, step: int) -> None:
+        """Make sure that an update has left no parameter infinite or NaN.
+
+        Raises:
+            TrainingError: naming the parameter and the step.
+        """
+        for name, tensor in module_tensors(self._model).items():
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                raise TrainingError(
+                    f"the update of step {step} made {name} infinite or NaN",
+                    expected="finite parameters",
+                    remedy=REMEDY_FOR_DIVERGENCE,
+                )
+
+
+REMEDY_FOR_DIVERGENCE = (
+    "Start again in another folder with a lower learning_rate or table_rate_factor; earlier checkpoints are intact"
+)
+
+
+def refuse_difference(holder: str, saved: Any, given: Any) -> None:
+    """Make sure that a run is resumed with what it was started with.
+
+    Args:
+        holder: what holds the saved facts, for the message.
+        saved: what the run was started with, JSON values.
+        given: what it is resumed with, JSON values.
+
+    Raises:
+        TrainingError: naming the first fact that differs.
+    """
+    difference = _first_difference(saved, given)
+    if difference is not None:
+        name, old, new = difference
+        raise TrainingError(
+            f"{holder} has {name} = {_short(old)}, but the run is resumed with {_short(new)}",
+            expected="the settings and the text that the run was started with",
+            remedy="Give these again, or start another run in another folder",
+        )
+
+
+def module_tensors(module: nn.Module) -> dict[str, Tensor]:
+    """A module's trainable parameters and persistent buffers, each storage once, under `model.<name>`."""
+    persistent = module.state_dict(keep_vars=True).keys()
+    named: dict[str, Tensor] = {
+        name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
+    }
+    named |= {name: buffer for name, buffer in module.named_buffers() if name in persistent}
+    return {f"model.{name}": tensor for name, tensor in named.items()}
+
+
+def restore_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
+    """Copy what `module_tensors` gave back into the module, in place.
+
+    Raises:
+        TrainingError: if a name is missing or a shape differs.
+    """
+    with torch.no_grad():
+        for name, tensor in module_tensors(module).items():
+            tensor.copy_(_matching(tensors, name, tensor.shape))
+
+
+def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
+    """An optimizer's state under `optimizer.<parameter name>.<state name>`, so that it is found by name again."""
+    return {
+        f"optimizer.{names[parameter]}.{key}": torch.as_tensor(value)
+        for parameter, state in optimizer.state.items()
+        for key, value in state.items()
+    }
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str], tensors: Mapping[str, Tensor]
+) -> None:
+    """Give each parameter the state that was saved under its name; one that had none, for it never had a gradient,
+    starts fresh.
+    """
+    for group in optimizer.param_groups:
+        for parameter in group["params"]:
+            prefix = f"optimizer.{names[parameter]}."
+            saved = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
+            if saved:
+                # A step counter stays where the optimizer made it; moments lie beside their parameter.
+                optimizer.state[parameter] = {
+                    key: value.clone() if value.ndim == 0 else value.to(parameter.device, copy=True)
+                    for key, value in saved.items()
+                }
+
+
+def _matching(tensors: Mapping[str, Tensor], name: str, shape: torch.Size) -> Tensor:
+    found = tensors.get(name)
+    if found is None or found.shape != shape:
+        raise TrainingError(
+            f"the checkpoint has {name} of shape {None if found is None else tuple(found.shape)}",
+            expected=f"shape {tuple(shape)}",
+            remedy="Resume with the settings that the run was started with",
+        )
+    return found
+
+
+def _first_difference(saved: Any, given: Any, name: str = "") -> tuple[str, Any, Any] | None:
+    """Where two JSON values differ first: the path to it, and what stands there in each."""
+    if isinstance(saved, dict) and isinstance(given, dict):
+        for key in [*saved, *(key for key in given if key not in saved)]:
+            found = _first_difference(saved.get(key), given.get(key), f"{name}.{key}" if name else key)
+            if found is not None:
+                return found
+        return None
+    return None if saved == given else (name, saved, given)
+
+
+def _short(value: Any) -> str:
+    text = json.dumps(value)
+    return text if len(text) <= 120 else f"{text[:117]}..."

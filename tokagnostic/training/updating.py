@@ -1,0 +1,146 @@
+"""Batches to one update of everything that is trained."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Sequence
+
+import torch
+from accelerate import Accelerator
+from torch import Tensor, nn
+
+from tokagnostic.errors import TrainingError
+from tokagnostic.host import Attachment
+from tokagnostic.training.config import FitConfig
+from tokagnostic.training.optim import RowwiseRMSProp, dense_groups
+from tokagnostic.training.packing import Batch
+
+logger = logging.getLogger(__name__)
+
+
+_REPLACED = ("forward", "_original_forward", "_is_accelerate_prepared", "_ddp_params_and_buffers_to_ignore")
+"""What preparing a model, for mixed precision above all, sets on it."""
+
+
+def make_accelerator(config: FitConfig) -> Accelerator:
+    """What knows the device, the precision and the other processes.
+
+    Raises:
+        TrainingError: if the precision cannot be had here, or an earlier run of this process had another.
+    """
+    try:
+        return Accelerator(mixed_precision=config.precision, gradient_accumulation_steps=config.accumulation)
+    except ValueError as error:
+        raise TrainingError(
+            f"precision = {config.precision!r} cannot be had ({' '.join(str(error).split())})",
+            expected="a precision that this machine computes in, the same for all runs of one process",
+            remedy="Set precision to `no`, or start another process for another precision",
+        ) from error
+
+
+def make_optimizers(
+    model: nn.Module, attachment: Attachment | None, config: FitConfig, num_processes: int = 1
+) -> list[torch.optim.Optimizer]:
+    """AdamW for all that is dense, and after it the row-wise rule for the tables of a memory that is trained.
+
+    Raises:
+        TrainingError: if nothing dense can be trained, or a table would be trained by several processes.
+    """
+    tables = [] if attachment is None else [p for p in attachment.memory.parameters() if p.requires_grad]
+    if tables and num_processes > 1:
+        raise TrainingError(
+            f"a trainable table in a run of {num_processes} processes",
+            expected="one process: sparse gradients cannot be exchanged between processes yet",
+            remedy="Run in one process, or freeze the memory",
+        )
+    table_ids = {id(table) for table in tables}
+    named = [(name, p) for name, p in model.named_parameters() if p.requires_grad and id(p) not in table_ids]
+    if not named:
+        raise TrainingError(
+            "a run in which neither host nor reader has a trainable parameter",
+            expected="a trainable host or an attached memory",
+            remedy="Train the host, or attach a memory",
+        )
+    rounded = sorted({str(p.dtype).removeprefix("torch.") for _, p in named if p.dtype != torch.float32})
+    if rounded:
+        logger.warning(
+            "parameters are trained in %s, where small updates are rounded away; load the host in float32 and "
+            "set precision to compute in less",
+            " and ".join(rounded),
+        )
+    optimizers: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW(dense_groups(named, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.95))
+    ]
+    if tables:
+        optimizers.append(RowwiseRMSProp(tables, lr=config.learning_rate * config.table_rate_factor))
+    return optimizers
+
+
+class Updater:
+    """Makes updates. Within it the model is where and as Accelerate wants it; afterwards it computes as before.
+
+    Args:
+        accelerator: places and wraps the model.
+        model: the host.
+        optimizers: those of `make_optimizers`.
+        clip_norm: largest norm of the dense gradient; 0 clips nothing.
+    """
+
+    def __init__(
+        self,
+        accelerator: Accelerator,
+        model: nn.Module,
+        optimizers: Sequence[torch.optim.Optimizer],
+        clip_norm: float,
+    ) -> None:
+        self._accelerator = accelerator
+        self._plain = model
+        self._own = {name: vars(model)[name] for name in _REPLACED if name in vars(model)}
+        self._clip_norm = clip_norm
+        self._dense = [parameter for group in optimizers[0].param_groups for parameter in group["params"]]
+        if accelerator.num_processes > 1:
+            # What is frozen is equal everywhere. Sent around, a mapped table would be read and copied as a whole.
+            frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
+            model._ddp_params_and_buffers_to_ignore = frozen  # type: ignore[assignment]
+        self._model, *self._optimizers = accelerator.prepare(model, *optimizers)
+        # Preparing gives optimizers new groups: only those that they have afterwards are heeded.
+        self._groups = [group for optimizer in optimizers for group in optimizer.param_groups]
+        self._peak_rates = [group["lr"] for group in self._groups]
+
+    def __enter__(self) -> Updater:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for name in _REPLACED:
+            vars(self._plain).pop(name, None)
+        vars(self._plain).update(self._own)
+        self._plain.eval()
+
+    def update(self, batches: Sequence[Batch], rate_factor: float) -> float:
+        """Add up the gradients of the batches and step once; returns the mean loss in nats per token."""
+        for group, peak in zip(self._groups, self._peak_rates, strict=True):
+            group["lr"] = peak * rate_factor
+        self._model.train()
+        losses = []
+        for batch in batches:
+            with self._accelerator.accumulate(self._model):
+                # Without use_cache=False transformers would let packed documents attend to each other.
+                loss = self._model(**_inputs(batch, self._accelerator.device), use_cache=False).loss
+                self._accelerator.backward(loss)
+                if self._accelerator.sync_gradients and self._clip_norm > 0:
+                    self._accelerator.clip_grad_norm_(self._dense, self._clip_norm)
+                for optimizer in self._optimizers:
+                    optimizer.step()
+                    optimizer.zero_grad()
+            losses.append(loss.detach())
+        return float(torch.stack(losses).mean())
+
+
+def _inputs(batch: Batch, device: torch.device) -> dict[str, Tensor]:
+    """A batch as the host takes it; positions that restart tell it and the memory where documents start."""
+    input_ids = torch.from_numpy(batch.input_ids).to(device)
+    return {
+        "input_ids": input_ids,
+        "position_ids": torch.from_numpy(batch.position_ids).to(device),
+        "labels": input_ids,
+    }
