@@ -82,7 +82,7 @@ class DemoConfig:
     """Blocks per update."""
     block_length: int = 128
     """Tokens per block, and the context of the evaluation."""
-    learning_rate: float = 2e-3
+    learning_rate: float = 5e-3
     """Peak rate of hosts and readers."""
     table_rate_factor: float = 15.0
     """Peak rate of the table as a multiple of that."""
