@@ -96,7 +96,7 @@ def evaluate(arguments: Sequence[str]) -> None:
     documents = list(Corpus(options))
     from tokagnostic.studies.evaluation import evaluate_run, evaluation_text
 
-    with progress_bar("eval", "B", total=2 * sum(len(document.data) for document in documents)) as bar:
+    with progress_bar("eval", "B", total=2 * sum(len(document.data) for document in documents), delay=1) as bar:
         scores = evaluate_run(
             options.run,
             documents,
@@ -139,7 +139,7 @@ def overlap(arguments: Sequence[str]) -> None:
     from tokagnostic.tokens.sources import load_tokenizer
 
     target, reference = load_tokenizer(options.target), load_tokenizer(options.reference)
-    with progress_bar("overlap", "B") as bar:
+    with progress_bar("overlap", "B", delay=1) as bar:
         result = ngram_overlap(_counted(corpus, bar), target, reference, options.max_order)
     write_result(options.output, result.to_dict(), options)
     if options.figure:
@@ -163,7 +163,7 @@ def coverage(arguments: Sequence[str]) -> None:
 
     encoder = load_tokenizer(options.tokenizer)
     memory = load_memory(options.memory, HashCache.of(encoder))
-    with progress_bar("coverage", "B") as bar:
+    with progress_bar("coverage", "B", delay=1) as bar:
         result = measure(_counted(corpus, bar), encoder, memory, max_order=options.max_order)
     write_result(options.output, result.to_dict(), options)
     _print(result.to_dict(), result.to_text(), as_json)

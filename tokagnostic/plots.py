@@ -109,6 +109,8 @@ def plot_learning_curves(
         InvalidValueError: if no run has a point, or for a path of an unknown format.
         MissingExtraError: without matplotlib.
     """
+    if smooth < 1:
+        raise InvalidValueError(f"smooth = {smooth}", expected="1 or more lines", remedy="Set smooth to 1 or more")
     curves = {name: _smooth(_points(records, x, y), smooth) for name, records in runs.items()}
     curves = {name: points for name, points in curves.items() if points}
     if not curves:

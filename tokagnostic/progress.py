@@ -6,8 +6,10 @@ import sys
 from typing import Any
 
 
-def progress_bar(label: str, unit: str, *, total: int | None = None, done: int = 0, shown: bool = True) -> Any:
-    """A context manager with `update(count)`; it stays away from work that takes less than a second.
+def progress_bar(
+    label: str, unit: str, *, total: int | None = None, done: int = 0, shown: bool = True, delay: float = 0
+) -> Any:
+    """A context manager with `update(count)`.
 
     A terminal is redrawn many times a second. A log file, where every state is a line of its own, gets one in ten
     seconds.
@@ -18,6 +20,7 @@ def progress_bar(label: str, unit: str, *, total: int | None = None, done: int =
         total: how much there is; None if nobody knows.
         done: how much was done in an earlier sitting.
         shown: False in processes that are not the first.
+        delay: seconds that the work may take before a line is worth it.
     """
     from tqdm import tqdm
 
@@ -30,6 +33,6 @@ def progress_bar(label: str, unit: str, *, total: int | None = None, done: int =
         unit_scale=True,
         mininterval=interval,
         maxinterval=max(10.0, interval),
-        delay=1,
+        delay=delay,
         disable=not shown,
     )

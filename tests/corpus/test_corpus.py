@@ -199,3 +199,10 @@ def test_the_command_line_reads_a_corpus_config() -> None:
     tyro = pytest.importorskip("tyro")
     config = tyro.cli(CorpusConfig, args=["--data", "a.txt", "hf:b", "--documents", "line", "--limit", "3"])
     assert config == CorpusConfig(("a.txt", "hf:b"), documents="line", limit=3)
+
+
+def test_what_was_skipped_is_told(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """D-01: a corpus with bad documents says how many."""
+    (tmp_path / "a.jsonl").write_bytes(b'{"text": "good"}\n{"text": 7}\n{"text": "caf\xe9"}\n')
+    assert len(list(Corpus(CorpusConfig((str(tmp_path / "a.jsonl"),), on_bad_document="skip")))) == 1
+    assert "2 bad documents were skipped and 0 repaired" in caplog.text

@@ -10,9 +10,36 @@ from setups import RUN_FIT, assert_equal, change, weights_of
 from tokenizers import Tokenizer
 
 from tokagnostic.corpus import CorpusConfig
-from tokagnostic.errors import CorpusError, HostError, InvalidValueError, SourceError, TokagnosticError, TrainingError
+from tokagnostic.errors import (
+    CorpusError,
+    HostError,
+    InvalidValueError,
+    MemoryFileError,
+    SourceError,
+    TokagnosticError,
+    TrainingError,
+)
+from tokagnostic.hashing import HashCache
+from tokagnostic.memory import JointConfig, save_memory
+from tokagnostic.tokens import TokenBytes
 from tokagnostic.training.config import AttachConfig, HostConfig, PretrainConfig
 from tokagnostic.training.pretrain import pretrain
+
+
+def _two_tables(folder: Path) -> Path:
+    cache = HashCache.build(TokenBytes.from_list([b"a"]))
+    path = folder / "two.safetensors"
+    save_memory(JointConfig(num_rows=5, num_heads=1, dim=2, num_tables=2).build(cache), path, layers=(0, 1))
+    return path
+
+
+def _damaged(memory_file: Path, folder: Path) -> Path:
+    """A memory with one bit of one row turned over."""
+    data = bytearray(memory_file.read_bytes())
+    data[8 + int.from_bytes(data[:8], "little") + 3] ^= 0x80
+    path = folder / "damaged.safetensors"
+    path.write_bytes(data)
+    return path
 
 
 def _wrong(kind: str, folder: Path, attach_config: AttachConfig) -> dict[str, Any]:
@@ -42,6 +69,9 @@ def _wrong(kind: str, folder: Path, attach_config: AttachConfig) -> dict[str, An
         "no memory": {"memory_file": str(host / "model.safetensors")},
         "no such layer": {"layers": (2,)},
         "uneven heads": {"host": HostConfig(width=17)},
+        "two tables": {"memory_file": str(_two_tables(folder))},
+        "damaged rows": {"memory_file": str(_damaged(Path(attach_config.memory_file or ""), folder))},
+        "fp16 on a CPU": {"fit": change(RUN_FIT, precision="fp16")},
         "long blocks": {"host": HostConfig(path=str(host)), "fit": change(RUN_FIT, block_length=17)},
     }[kind]
 
@@ -62,6 +92,9 @@ def _wrong(kind: str, folder: Path, attach_config: AttachConfig) -> dict[str, An
         ("no memory", TokagnosticError, "model.safetensors"),
         ("no such layer", InvalidValueError, r"layers \[2\]"),
         ("uneven heads", InvalidValueError, "a host of width 17"),
+        ("two tables", TrainingError, "1 layers for a memory of 2 tables"),
+        ("damaged rows", MemoryFileError, "the tensor `table.0` has the digest"),
+        ("fp16 on a CPU", TrainingError, "precision = 'fp16' on a CPU"),
         ("long blocks", TrainingError, "block_length = 17 for a host with a context of 16"),
     ],
     ids=lambda value: value if isinstance(value, str) and " " in value else "",
@@ -108,3 +141,13 @@ def test_results_that_cannot_be_written_are_one_line_and_no_finished_run(
     assert not (Path(config.output) / "result.json").exists()
     pretrain(change(config, resume=True))
     assert_equal(weights_of(Path(config.output)), weights_of(source_run))
+
+
+@pytest.mark.parametrize("name", ["result.json", "metrics.jsonl", "host", "attachment"])
+def test_files_that_no_run_has_written_are_not_replaced(config: PretrainConfig, name: str) -> None:
+    theirs = Path(config.output) / name
+    theirs.parent.mkdir(parents=True, exist_ok=True)
+    theirs.write_text("keep")
+    with pytest.raises(TrainingError, match=f"holds {name}, which no run there has written"):
+        pretrain(config)
+    assert theirs.read_text() == "keep"

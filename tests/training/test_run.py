@@ -304,7 +304,7 @@ class TestContinuing:
             ids.append(int(logits[0, -1].argmax()))
         return run.encoder.token_bytes.join(ids).decode(errors="replace")
 
-    @pytest.mark.parametrize("prompt", ["The river ", "é", ""])
+    @pytest.mark.parametrize("prompt", ["The r", "é", ""])
     def test_a_prompt_is_continued_with_the_most_likely_tokens_memory_on_and_off(self, run: Run, prompt: str) -> None:
         assert continue_prompt(run, prompt, 9) == self.by_hand(run, prompt, 9)
         with run.attachment.disabled():
@@ -319,6 +319,11 @@ class TestContinuing:
         run = dataclasses.replace(run, encoder=dataclasses.replace(run.encoder, start_id=None))
         with pytest.raises(InvalidValueError, match="an empty prompt under a tokenizer without a start token"):
             continue_prompt(run, "", 3)
+
+    @pytest.mark.parametrize("num_tokens", [0, -1, 10_000])
+    def test_no_tokens_and_more_than_there_are_positions_for_are_one_line(self, run: Run, num_tokens: int) -> None:
+        with pytest.raises(InvalidValueError, match=f"{num_tokens} tokens to add to a prompt of"):
+            continue_prompt(run, "a", num_tokens)
 
 
 def test_a_json_file_is_replaced_whole_or_not_at_all(tmp_path: Path) -> None:

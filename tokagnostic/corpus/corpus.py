@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import glob
+import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from tokagnostic.corpus.intake import CorpusCounts, Intake
 from tokagnostic.corpus.readers import JsonLinesReader, Place, Reader, TextReader
 from tokagnostic.corpus.tables import EmbeddedReader, HubReader, ParquetReader
 from tokagnostic.errors import CorpusError, SourceError
+
+logger = logging.getLogger(__name__)
 
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
 _PACKED = (".zst", ".bz2", ".xz", ".zip", ".7z", ".tar", ".tgz", ".parquet.gz")
@@ -91,6 +94,10 @@ class Corpus:
                 if delivered == limit:
                     return
             place = Place()
+        if intake.counts.skipped or intake.counts.replaced:
+            logger.warning(
+                "%d bad documents were skipped and %d repaired", intake.counts.skipped, intake.counts.replaced
+            )
         if delivered == 0:
             raise CorpusError(
                 f"no document in {', '.join(names)} ({intake.counts.empty} empty, {intake.counts.skipped} skipped)",

@@ -84,11 +84,11 @@ def attachment_of(model: nn.Module) -> Attachment | None:
 
 
 def _checked_layers(layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
-    chosen = tuple(layers)
+    chosen = tuple(layers) if isinstance(layers, Sequence) else ()
     known = all(type(layer) is int and 0 <= layer < num_layers for layer in chosen)
     if not chosen or not known or len(set(chosen)) != len(chosen):
         raise InvalidValueError(
-            f"layers {list(chosen)}",
+            f"layers {list(chosen) or layers!r}",
             expected=f"one or more different numbers from 0 to {num_layers - 1}, the decoder layers of the host",
             remedy="Name each layer once, counted from 0",
         )

@@ -23,6 +23,7 @@ from tokagnostic.training.checkpoint import disk_errors
 from tokagnostic.training.config import PretrainConfig
 from tokagnostic.training.fit import CHECKPOINTS_FOLDER, REPORTING, FitResult, fit
 from tokagnostic.training.hosts import fresh_llama, load_host, seeded
+from tokagnostic.training.metrics import METRICS_FILE
 from tokagnostic.training.packing import TokenStream
 from tokagnostic.training.run import (
     ATTACHMENT_FOLDER,
@@ -36,6 +37,9 @@ from tokagnostic.training.state import refuse_difference
 from tokagnostic.training.updating import make_accelerator
 
 logger = logging.getLogger(__name__)
+
+_WRITTEN = (RESULT_FILE, METRICS_FILE, HOST_FOLDER, TOKENIZER_FOLDER, ATTACHMENT_FOLDER)
+"""What a run writes beside its config and its checkpoints."""
 
 
 def pretrain(config: PretrainConfig) -> dict[str, Any]:
@@ -100,6 +104,13 @@ def _begun(folder: Path, config: PretrainConfig) -> bool:
     """
     path = folder / CONFIG_FILE
     if not path.exists():
+        foreign = [name for name in _WRITTEN if (folder / name).exists()]
+        if foreign:
+            raise TrainingError(
+                f"{folder} holds {foreign[0]}, which no run there has written",
+                expected="a folder in which nothing would be replaced",
+                remedy="Name another output folder, or move what is there",
+            )
         if config.resume and not (folder / CHECKPOINTS_FOLDER).exists():
             logger.warning("%s holds no run: it starts from the beginning", folder)
         return False
@@ -151,8 +162,15 @@ def _assemble(config: PretrainConfig, encoder: TextEncoder) -> tuple[Attachment,
     else:
         recipe = read_recipe(config.memory_file)
         cache = HashCache.build(encoder.token_bytes, prefix=recipe.prefix)
-        memory = load_memory(config.memory_file, cache, trainable=config.train_table)
+        # A run takes minutes to days, the digests of its memory seconds: damage is told before, not by a bad loss.
+        memory = load_memory(config.memory_file, cache, trainable=config.train_table, verify=True)
         memory_facts = recipe.identity
+    if memory.num_tables not in (1, len(config.layers)):
+        raise TrainingError(
+            f"{len(config.layers)} layers for a memory of {memory.num_tables} tables",
+            expected="one table for all layers, or one for each",
+            remedy="Name as many layers as the memory has tables",
+        )
     if config.host.path is None:
         if not config.train_host:
             logger.warning("the host is fresh and not trained: only a reader in a host of random parameters is")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -97,7 +98,7 @@ def continue_prompt(run: Run, prompt: str, num_tokens: int) -> str:
         num_tokens: tokens to add.
 
     Raises:
-        InvalidValueError: if there is nothing to begin with.
+        InvalidValueError: if there is nothing to begin with or to add, or more than the host has positions for.
     """
     ids = run.encoder.encode(prompt)
     start = [] if run.encoder.start_id is None else [run.encoder.start_id]
@@ -107,6 +108,13 @@ def continue_prompt(run: Run, prompt: str, num_tokens: int) -> str:
             "an empty prompt under a tokenizer without a start token",
             expected="a prompt of at least one token",
             remedy="Give some text",
+        )
+    room = getattr(run.model.config, "max_position_embeddings", sys.maxsize) - sequence.shape[1]
+    if not 1 <= num_tokens <= room:
+        raise InvalidValueError(
+            f"{num_tokens} tokens to add to a prompt of {sequence.shape[1]}",
+            expected=f"1 to {room} tokens, for which the host has positions",
+            remedy="Ask for fewer tokens or give a shorter prompt" if num_tokens > room else "Ask for at least one",
         )
     # No cache: an attached memory does not decode with one yet.
     with torch.inference_mode():

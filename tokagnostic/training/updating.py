@@ -29,13 +29,20 @@ def make_accelerator(config: FitConfig) -> Accelerator:
         TrainingError: if the precision cannot be had here, or an earlier run of this process had another.
     """
     try:
-        return Accelerator(mixed_precision=config.precision, gradient_accumulation_steps=config.accumulation)
+        accelerator = Accelerator(mixed_precision=config.precision, gradient_accumulation_steps=config.accumulation)
     except ValueError as error:
         raise TrainingError(
             f"precision = {config.precision!r} cannot be had ({' '.join(str(error).split())})",
             expected="a precision that this machine computes in, the same for all runs of one process",
             remedy="Set precision to `no`, or start another process for another precision",
         ) from error
+    if config.precision == "fp16" and accelerator.device.type == "cpu":
+        raise TrainingError(
+            "precision = 'fp16' on a CPU, which would compute in fp32 all the same",
+            expected="no or bf16 on a CPU",
+            remedy="Set precision to one of these",
+        )
+    return accelerator
 
 
 def make_optimizers(
