@@ -37,7 +37,7 @@ def sources_of(folder: Path) -> tuple[str, ...]:
 @pytest.mark.parametrize("unit", UNITS)
 def test_any_prefix_and_the_resumed_rest_are_the_whole(folder: Path, unit: str) -> None:
     """D-09: at every document, with the cursor sent through JSON."""
-    config = CorpusConfig(sources_of(folder), documents=unit)  # type: ignore[arg-type]
+    config = CorpusConfig(sources_of(folder), documents=unit)
     whole = list(Corpus(config).iterate())
     assert len(whole) >= 5
     for stop, (_, cursor) in enumerate(whole, start=1):
@@ -53,7 +53,7 @@ def test_any_prefix_and_the_resumed_rest_are_the_whole(folder: Path, unit: str) 
 def test_a_second_resume_continues_too(tmp_path: Path, lines: list[str], unit: str, data: st.DataObject) -> None:
     """D-09: the place of a resumed pass advances like that of an uninterrupted one."""
     (tmp_path / "a.txt").write_bytes("\n".join([*lines, "end"]).encode())
-    config = CorpusConfig((str(tmp_path / "a.txt"),), documents=unit)  # type: ignore[arg-type]
+    config = CorpusConfig((str(tmp_path / "a.txt"),), documents=unit)
     whole = list(Corpus(config).iterate())
     stop = data.draw(st.integers(1, len(whole)))
     rest = list(Corpus(config).iterate(whole[stop - 1][1]))
@@ -169,7 +169,7 @@ def test_a_cursor_of_another_corpus_is_refused(folder: Path) -> None:
 )
 def test_a_wrong_setting_is_refused(wrong: dict[str, object]) -> None:
     with pytest.raises(InvalidValueError):
-        CorpusConfig(**wrong)  # type: ignore[arg-type]
+        CorpusConfig(**wrong)
 
 
 def test_a_long_text_streams_in_pieces(tmp_path: Path) -> None:

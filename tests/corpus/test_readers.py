@@ -15,7 +15,7 @@ SEVEN_LINES = b'{"text": "ok"}\n{"content": "x"}\n{"text": null}\n{"text": 7}\n[
 
 
 def corpus_of(path: Path, **settings: object) -> Corpus:
-    return Corpus(CorpusConfig((str(path),), **settings))  # type: ignore[arg-type]
+    return Corpus(CorpusConfig((str(path),), **settings))
 
 
 def texts_of(path: Path, **settings: object) -> list[bytes]:

@@ -17,7 +17,7 @@ TEXTS = ["" if i % 7 == 3 else f"row {i}\r\n\nü{i}" for i in range(631)]
 
 
 def write_parquet(path: Path, column: object, name: str = "text") -> Path:
-    table = pa.table({"n": list(range(len(column))), name: column})  # type: ignore[arg-type]
+    table = pa.table({"n": list(range(len(column))), name: column})
     pq.write_table(table, path, row_group_size=100)
     return path
 
@@ -39,7 +39,7 @@ def test_rows_of_any_text_type_come_out_as_bytes(tmp_path: Path, kind: object) -
 def test_any_prefix_and_the_resumed_rest_are_the_whole(tmp_path: Path, unit: str, hub: bool) -> None:
     """D-09: a stop at any row, across row groups and batches, loses and repeats nothing."""
     path = write_parquet(tmp_path / "train.parquet", pa.array(TEXTS))
-    config = CorpusConfig((f"hf:{tmp_path}" if hub else str(path),), documents=unit)  # type: ignore[arg-type]
+    config = CorpusConfig((f"hf:{tmp_path}" if hub else str(path),), documents=unit)
     whole = list(Corpus(config).iterate())
     for stop in (1, 2, 3, 86, 87, 255, 256, 300, len(whole)):
         assert list(Corpus(config).iterate(whole[stop - 1][1])) == whole[stop:]

@@ -206,4 +206,4 @@ class TestLevels:
 @pytest.mark.parametrize(("level", "reasons"), [("nfc", ()), ("lossy", ()), ("good", ("because",))], ids=str)
 def test_a_promise_without_its_reason_is_refused(level: str, reasons: tuple[str, ...]) -> None:
     with pytest.raises(InvalidValueError, match="nfc or lossy with a reason"):
-        Fidelity(level, reasons)  # type: ignore[arg-type]
+        Fidelity(level, reasons)

@@ -55,7 +55,7 @@ def test_a_warm_start_without_a_memory_file_is_refused() -> None:
 
 def test_an_unknown_gate_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="expected sigmoid or signed_sqrt"):
-        PretrainConfig(tokenizer="t", output="o", gate="open")  # type: ignore[arg-type]
+        PretrainConfig(tokenizer="t", output="o", gate="open")
 
 
 def test_attach_trains_the_reader_alone_unless_asked() -> None:

@@ -41,7 +41,7 @@ lengths_strategy = st.lists(st.integers(1, 40), min_size=1, max_size=20)
 
 class TestTokenStream:
     def test_documents_are_laid_end_to_end_after_the_start_id(self) -> None:
-        stream = TokenStream.from_documents([Document(b"ab", "1"), Document(b"c", "2")], ByteEncoder())  # type: ignore[arg-type]
+        stream = TokenStream.from_documents([Document(b"ab", "1"), Document(b"c", "2")], ByteEncoder())
         assert stream.ids.tolist() == [256, 97, 98, 256, 99]
         assert stream.document_offsets.tolist() == [0, 3, 5]
         assert stream.ids.dtype == np.int32 and stream.document_offsets.dtype == np.int64
@@ -54,7 +54,7 @@ class TestTokenStream:
     def test_documents_without_ids_leave_no_trace(self) -> None:
         """D-04: an empty text, and one that the normaliser emptied, beside a real one; ids stay integers."""
         documents = [Document(b"", "1"), Document(b"a", "2"), Document(b"~", "3")]
-        stream = TokenStream.from_documents(documents, ByteEncoder())  # type: ignore[arg-type]
+        stream = TokenStream.from_documents(documents, ByteEncoder())
         assert stream.ids.tolist() == [256, 97] and stream.ids.dtype == np.int32
         empty = TokenStream.from_ids([np.array([])])
         assert empty.num_documents == 0 and empty.ids.dtype == np.int32
@@ -64,7 +64,7 @@ class TestTokenStream:
     def test_progress_adds_up_to_the_bytes(self) -> None:
         documents = [Document(b"x" * 300_000, str(i)) for i in range(9)]
         seen: list[int] = []
-        TokenStream.from_documents(iter(documents), ByteEncoder(), seen.append)  # type: ignore[arg-type]
+        TokenStream.from_documents(iter(documents), ByteEncoder(), seen.append)
         assert len(seen) > 1 and sum(seen) == 2_700_000
 
     def test_the_digest_tells_borders_apart(self) -> None:
@@ -72,7 +72,7 @@ class TestTokenStream:
 
     def test_bytes_that_are_no_text_are_refused(self) -> None:
         with pytest.raises(CorpusError, match="document bad"):
-            TokenStream.from_documents([Document(b"\xff", "bad")], ByteEncoder())  # type: ignore[arg-type]
+            TokenStream.from_documents([Document(b"\xff", "bad")], ByteEncoder())
 
     @pytest.mark.parametrize("offsets", [[], [0, 2], [1, 3], [0, 2, 2, 3], [0, 3, 2, 3]], ids=str)
     def test_offsets_that_do_not_partition_the_ids_are_refused(self, offsets: list[int]) -> None:

@@ -70,7 +70,7 @@ class TestRun:
         def spy(model: Any, *arguments: Any, **named: Any) -> Any:
             result = fit(model, *arguments, **named)
             trained["on"] = model(input_ids=ids).logits
-            with attachment_of(model).disabled():  # type: ignore[union-attr]
+            with attachment_of(model).disabled():
                 trained["off"] = model(input_ids=ids).logits
             return result
 

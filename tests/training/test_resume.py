@@ -59,8 +59,8 @@ class TestResume:
         assert_equal(steady.tensors(), last.tensors())
         states = [checkpoint_module.load_newest(tmp_path / name / "checkpoints") for name in ("steady", "stopped")]
         assert [state.step for state in states if state] == [12, 12]
-        assert_equal(states[0].tensors, states[1].tensors)  # type: ignore[union-attr]
-        assert {name.rpartition(".")[2] for name in states[0].tensors} >= {"exp_avg", "moment", "count"}  # type: ignore[union-attr]
+        assert_equal(states[0].tensors, states[1].tensors)
+        assert {name.rpartition(".")[2] for name in states[0].tensors} >= {"exp_avg", "moment", "count"}
         assert without_speed(lines_of(folder)) == without_speed(lines_of(tmp_path / "steady"))
         assert result.metrics == lines_of(folder) and result.num_tokens == 12 * 32
 
