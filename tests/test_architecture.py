@@ -31,6 +31,10 @@ DOORS = {
     "tokenizers": ("tokens/*.py", "studies/train_tokenizers.py"),
     "transformers": ("training/hosts.py",),
     "huggingface_hub": ("tokens/sources.py",),
+    "sentencepiece": ("tokens/sentencepiece/*.py",),
+    "tiktoken": ("tokens/tiktoken/*.py",),
+    "mistral_common": ("tokens/mistral.py",),
+    "gguf": ("tokens/gguf/*.py",),
     "pickle": (),
 }
 """The only files that may import each library, anywhere in them."""

@@ -14,10 +14,11 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors
 
 from tokagnostic.errors import CorpusError, TokenizerError
-from tokagnostic.tokens import encoder as encoder_module
-from tokagnostic.tokens.encoder import TextEncoder, split_text
-from tokagnostic.tokens.pipeline import describe
-from tokagnostic.tokens.private import private_description
+from tokagnostic.tokens import cutting
+from tokagnostic.tokens.cutting import split_text
+from tokagnostic.tokens.encoder import TextEncoder
+from tokagnostic.tokens.huggingface.pipeline import describe
+from tokagnostic.tokens.huggingface.private import private_description
 from tokagnostic.tokens.sources import load_tokenizer
 from tokagnostic.tokens.token_bytes import TokenKind
 
@@ -104,7 +105,7 @@ class TestPlainText:
     def test_a_refused_text_is_named_with_its_document(self) -> None:
         encoder = TextEncoder.of(Tokenizer(models.WordLevel({"a": 0, "b": 1, "c": 5})))
         assert encoder.encode("c").tolist() == [5]
-        with pytest.raises(TokenizerError, match="encoding document 2 failed"):
+        with pytest.raises(TokenizerError, match="document 2: encoding a text failed"):
             encoder.encode_batch(["a", "b", "d"])
 
 
@@ -165,8 +166,8 @@ def test_a_saved_encoder_is_the_tokenizer_that_was_given(toy_tokenizer: Tokenize
 class TestLongDocuments:
     @pytest.fixture(autouse=True)
     def short_parts(self, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr(encoder_module, "MAX_PART", 64)
-        monkeypatch.setattr(encoder_module, "_CUT_SEARCH", 32)
+        monkeypatch.setattr(cutting, "MAX_PART", 64)
+        monkeypatch.setattr(cutting, "_CUT_SEARCH", 32)
 
     def test_parts_are_the_text_and_short(self) -> None:
         for text in ("", "a" * 64, "a" * 65, "a b" * 100, "\u0301" * 300, "\n" * 200, "\u65e5" * 129):

@@ -95,10 +95,9 @@ def test_a_damaged_description_is_named(config_folder: Path, text: str) -> None:
 def test_an_unknown_name_lists_the_known_ones(config_folder: Path) -> None:
     for name in ("one", "two"):
         (config_folder / f"{name}.toml").write_text('spec = "hf:a/b"\n')
-    assert (
-        "tokenizer 'three'; expected hf:NAME, file:PATH, a path that exists, or one of the names one, two"
-        in refusal("three")
-    )
+    message = refusal("three")
+    assert message.startswith("tokenizer 'three'; expected hf:NAME, file:PATH, a path that exists")
+    assert "or one of the names one, two. " in message
     assert "tokenizer ''" in refusal("")
 
 
@@ -126,7 +125,7 @@ def test_an_unreadable_file_is_named(tmp_path: Path, content: bytes, complaint: 
 
 def test_a_missing_file_and_a_folder_without_one_are_named(tmp_path: Path) -> None:
     assert "absent.json does not exist" in refusal(f"file:{tmp_path}/absent.json")
-    assert "tokenizer.json does not exist" in refusal(str(tmp_path))
+    assert "holds no tokenizer" in refusal(str(tmp_path))
 
 
 def test_a_broken_config_beside_the_file_is_named(tokenizer_file: Path) -> None:
@@ -180,6 +179,6 @@ class TestHub:
 
         monkeypatch.setattr("huggingface_hub.hf_hub_download", download)
         message = refusal("hf:some/name")
-        assert "tokenizer hf:some/name" in message
+        assert "hf:some/name" in message
         assert ("the hub does not answer" in message) == (failure == "offline")
-        assert "smollm2" in message
+        assert ("smollm2" in message) == (failure != "no file")

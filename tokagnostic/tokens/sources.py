@@ -1,17 +1,14 @@
-"""A tokenizer's name on a command line turned into an encoder: a hub, a file, a folder, or a name from the config folder."""
+"""A tokenizer's name on a command line turned into an encoder: a hub, a file, a folder, a package, a config file."""
 
 from __future__ import annotations
 
-import json
 import tomllib
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from tokenizers import Tokenizer
-
-from tokagnostic.errors import SourceError, TokenizerError
+from tokagnostic.errors import SourceError
 from tokagnostic.tokens.encoder import TextEncoder
-from tokagnostic.tokens.pipeline import library_errors
+from tokagnostic.tokens.engine import Reading
 
 CONFIG_FOLDERS = (
     Path(__file__).resolve().parents[2] / "tokenizers_cfg",
@@ -19,37 +16,48 @@ CONFIG_FOLDERS = (
 )
 """Where named tokenizers are described: beside the package in a checkout, inside it once installed."""
 
+FORMS = (
+    "hf:NAME, file:PATH, a path that exists (tokenizer.json, .model, .tiktoken, tekken.json, .gguf, or a folder that "
+    "holds one), tiktoken:NAME, mistral:VERSION"
+)
+
 
 def load_tokenizer(spec: str) -> TextEncoder:
     """Load a tokenizer.
 
     Args:
-        spec: `hf:NAME` for a repository of the Hugging Face hub; `file:PATH`, or a path that exists, for a
-            `tokenizer.json` or a folder that holds one; or the name of a file in `tokenizers_cfg/`, whose TOML holds
-            such a `spec` and, if wanted, the `fingerprint` that the tokenizer must have.
+        spec: one of
+            `hf:NAME`, a repository of the Hugging Face hub;
+            `file:PATH`, or a path that exists: a tokenizer.json, a SentencePiece .model, a .tiktoken file of ranks, a
+            tekken.json, a .gguf, or a folder that holds one of them;
+            `tiktoken:NAME`, an encoding of the tiktoken package;
+            `mistral:VERSION`, a tokenizer that the mistral-common package carries, such as v1, v3 or tekken;
+            the name of a file in `tokenizers_cfg/`, whose TOML holds such a `spec` and, if wanted, the `fingerprint`
+            that the tokenizer must have.
 
     Raises:
         SourceError: if there is no such tokenizer, or it cannot be read, or its fingerprint is another.
         TokenizerError: if its bytes cannot be read or do not pass the probe.
+        MissingExtraError: if its format needs an optional package that is not installed.
     """
     named = _configs()
-    if spec.startswith("hf:"):
-        return _from_hub(spec)
-    if spec.startswith("file:"):
-        return _from_path(Path(spec.removeprefix("file:")), spec)
+    scheme, _, rest = spec.partition(":")
+    if scheme in _SCHEMES and rest:
+        return TextEncoder.from_reading(_SCHEMES[scheme](rest), spec)
     if spec in named:
         return _from_config(named[spec])
     if spec and Path(spec).exists():
-        return _from_path(Path(spec), spec)
+        return TextEncoder.from_reading(_from_path(Path(spec)), spec)
     raise SourceError(
         f"tokenizer {spec!r}",
-        expected=f"hf:NAME, file:PATH, a path that exists, or one of the names {', '.join(sorted(named)) or '(none)'}",
+        expected=f"{FORMS}, or one of the names {', '.join(sorted(named)) or '(none)'}",
         remedy="Check the spelling, or add a file to tokenizers_cfg/",
     )
 
 
 def _configs() -> dict[str, Path]:
-    return {path.stem: path for folder in reversed(CONFIG_FOLDERS) for path in sorted(folder.glob("*.toml"))}
+    paths = (path for folder in reversed(CONFIG_FOLDERS) for path in sorted(folder.glob("*.toml")))
+    return {path.stem: path for path in paths}
 
 
 def _from_config(path: Path) -> TextEncoder:
@@ -60,94 +68,96 @@ def _from_config(path: Path) -> TextEncoder:
             f"{path} cannot be read ({error})", expected="a TOML file", remedy="Mend or remove the file"
         ) from error
     spec, fingerprint = settings.get("spec", ""), settings.get("fingerprint")
-    is_known = str(spec).startswith(("hf:", "file:")) and settings.keys() <= {"spec", "fingerprint"}
+    scheme, _, rest = str(spec).partition(":")
+    is_known = scheme in _SCHEMES and bool(rest) and settings.keys() <= {"spec", "fingerprint"}
     if not is_known or not isinstance(fingerprint, str | None):
         raise SourceError(
             f"{path} holds {', '.join(f'{key} = {value!r}' for key, value in settings.items()) or 'nothing'}",
-            expected='spec = "hf:NAME" or "file:PATH" and at most a fingerprint beside it',
+            expected=f'spec = "SCHEME:..." with one of {", ".join(_SCHEMES)} and at most a fingerprint beside it',
             remedy="Mend the file",
         )
-    if spec.startswith("file:"):
-        encoder = _from_path(path.parent / spec.removeprefix("file:"), path.stem)
-    else:
-        encoder = _from_hub(spec)
-    found = encoder.token_bytes.fingerprint
+    reading = _from_path(path.parent / rest) if scheme == "file" else _SCHEMES[scheme](rest)
+    found = reading.token_bytes.fingerprint
     if fingerprint is not None and fingerprint != found:
         raise SourceError(
             f"the tokenizer {spec} has the fingerprint {found}",
             expected=f"{fingerprint}, as {path} says",
             remedy="Load the version that the file means, or write the new fingerprint into it",
         )
-    return encoder
+    return TextEncoder.from_reading(reading, path.stem)
 
 
-def _from_path(path: Path, name: str) -> TextEncoder:
-    file = path / "tokenizer.json" if path.is_dir() else path
-    if not file.is_file():
-        raise SourceError(
-            f"{file} does not exist",
-            expected="a tokenizer.json or a folder that holds one",
-            remedy="Check the path, or save the tokenizer with save_pretrained",
-        )
-    return _read(file, file.parent / "tokenizer_config.json", name)
+def _from_path(path: Path) -> Reading:
+    if not path.is_dir():
+        return _from_file(path)
+    for pattern in ("tokenizer.json", "tokenizer.model", "tekken.json", "*.model", "*.tiktoken", "*.gguf"):
+        found = sorted(path.glob(pattern))
+        if len(found) > 1:
+            raise SourceError(
+                f"{path} holds {', '.join(file.name for file in found)}",
+                expected="one tokenizer per folder",
+                remedy="Name the file itself",
+            )
+        if found:
+            return _from_file(found[0])
+    raise SourceError(
+        f"{path} holds no tokenizer",
+        expected="a tokenizer.json, tekken.json, .model, .tiktoken or .gguf in it",
+        remedy="Name the folder that the tokenizer was saved in; a run keeps its own in the folder `tokenizer`",
+    )
 
 
-def _from_hub(spec: str) -> TextEncoder:
-    """Fetch the two files of a repository, or take them from the hub's local cache."""
+def _from_file(path: Path) -> Reading:
+    """Choose the format by the file's name, and between the two kinds of JSON by what it holds."""
+    if not path.is_file():
+        raise SourceError(f"{path} does not exist", expected=f"a tokenizer: {FORMS}", remedy="Check the path")
+    from tokagnostic.tokens.huggingface.files import read_pipeline_file
+
+    return read_pipeline_file(path)
+
+
+def _from_hub(name: str) -> Reading:
+    """Fetch a repository's tokenizer, or take it from the hub's local cache."""
     from huggingface_hub import hf_hub_download
     from huggingface_hub.errors import EntryNotFoundError, HFValidationError, LocalEntryNotFoundError
     from huggingface_hub.utils import logging as hub_logging
 
-    name = spec.removeprefix("hf:")
+    def fetch(file: str) -> Path | None:
+        try:
+            return Path(hf_hub_download(name, file))
+        except LocalEntryNotFoundError:
+            raise
+        except EntryNotFoundError:
+            return None
+
     verbosity = hub_logging.get_verbosity()
     # The hub's own warnings about each retry would hide the one line that says what is wrong.
     hub_logging.set_verbosity_error()
     try:
-        file = Path(hf_hub_download(name, "tokenizer.json"))
-        try:
-            config: Path | None = Path(hf_hub_download(name, "tokenizer_config.json"))
-        except EntryNotFoundError:
-            config = None
-    except (OSError, EntryNotFoundError, HFValidationError) as error:
+        if (file := fetch("tokenizer.json")) is not None:
+            fetch("tokenizer_config.json")
+            return _from_file(file)
+        for other in ("tokenizer.model", "tekken.json"):
+            if (file := fetch(other)) is not None:
+                return _from_file(file)
+    except (OSError, HFValidationError) as error:
         offline = isinstance(error, LocalEntryNotFoundError)
         what = "is not in the local cache and the hub does not answer" if offline else "cannot be fetched from the hub"
         raise SourceError(
-            f"tokenizer {spec} {what} ({' '.join(str(error).split())})",
-            expected="a repository that holds a tokenizer.json",
+            f"tokenizer hf:{name} {what} ({' '.join(str(error).split())})",
+            expected="a repository that holds a tokenizer",
             remedy=f"Check the name and the connection, or use file:PATH or a name of {', '.join(sorted(_configs()))}",
         ) from error
     finally:
         hub_logging.set_verbosity(verbosity)
-    return _read(file, config, spec)
+    raise SourceError(
+        f"the repository hf:{name} holds no tokenizer",
+        expected="a tokenizer.json, tokenizer.model or tekken.json in it",
+        remedy="Name another repository, or download the file and name its path",
+    )
 
 
-def _read(file: Path, config: Path | None, name: str) -> TextEncoder:
-    try:
-        with library_errors(f"reading {file}"):
-            tokenizer = Tokenizer.from_str(file.read_bytes().decode())
-    except (OSError, UnicodeDecodeError, TokenizerError) as error:
-        raise SourceError(
-            f"{file} cannot be read as a tokenizer ({error})",
-            expected="a tokenizer.json of the tokenizers library",
-            remedy="Save the tokenizer again with save_pretrained; other formats have to be converted first",
-        ) from error
-    return TextEncoder.from_tokenizer(tokenizer, name, _configured_start_id(tokenizer, config))
-
-
-def _configured_start_id(tokenizer: Tokenizer, config: Path | None) -> int | None:
-    """The id of the begin, else end, else classifier or separator token that a tokenizer_config.json names."""
-    if config is None or not config.is_file():
-        return None
-    try:
-        settings: Any = json.loads(config.read_bytes())
-    except (OSError, ValueError) as error:
-        raise SourceError(
-            f"{config} cannot be read ({error})", expected="a JSON file", remedy="Mend or remove the file"
-        ) from error
-    for role in ("bos", "eos", "cls", "sep"):
-        token = settings.get(f"{role}_token") if isinstance(settings, dict) else None
-        content = token.get("content") if isinstance(token, dict) else token
-        token_id = tokenizer.token_to_id(content) if isinstance(content, str) else None
-        if token_id is not None:
-            return token_id
-    return None
+_SCHEMES: dict[str, Callable[[str], Reading]] = {
+    "hf": _from_hub,
+    "file": lambda path: _from_path(Path(path)),
+}

@@ -96,9 +96,9 @@ class TokenBytes:
             TokenizerError: if its pipeline is of no known family, or if the probe finds a difference that its
                 fidelity does not declare.
         """
-        from tokagnostic.tokens.families import read_token_bytes
+        from tokagnostic.tokens.families import read_tokenizer
 
-        return read_token_bytes(tokenizer)
+        return read_tokenizer(tokenizer).token_bytes
 
     @classmethod
     def from_list(

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 
 import numpy as np
-from tokenizers import Tokenizer
 
 from tokagnostic.errors import TokenizerError
-from tokagnostic.tokens.alphabet import bytes_of_symbols
-from tokagnostic.tokens.expectation import Expectation
-from tokagnostic.tokens.pipeline import Pipeline, Step, library_errors
 from tokagnostic.tokens.token_bytes import TokenBytes, TokenKind
 
-_ASCII = "".join(map(chr, range(0x80)))
 _NUM_PIECES = 8_192
 """Pieces of the vocabulary that are strung together as probe texts."""
 _PIECES_PER_TEXT = 256
 
 FIXED_TEXTS = (
+    "".join(map(chr, range(0x80))),
     "Hello, world! The quick brown fox jumps over 1234567890 lazy dogs.",
     "".join(chr(c) for c in range(0x80, 0x800, 5)),
     "".join(chr(c) for c in range(0x800, 0x10000, 1021) if not 0xD800 <= c < 0xE000),
@@ -46,61 +42,52 @@ FIXED_TEXTS = (
 """Every byte that valid UTF-8 holds, blanks of every kind in every place, and the scripts that tokenizers differ on."""
 
 
-def probe(tokenizer: Tokenizer, description: Step, token_bytes: TokenBytes, spellings: Sequence[str]) -> None:
-    """Encode probe texts and hold the joined bytes against the declared fidelity.
+def prove(
+    token_bytes: TokenBytes,
+    encode: Callable[[str], np.ndarray | None],
+    expected_bytes: Callable[[str], bytes],
+    texts: Iterable[str],
+    *,
+    name: str,
+    strip: bool = True,
+) -> None:
+    """Encode probe texts and hold the joined bytes against what was promised.
 
     Args:
-        tokenizer: the private copy.
-        description: what the private copy was built from.
-        token_bytes: the table to prove, with its fidelity.
-        spellings: what special and added tokens look like; text that spells them must stay text.
+        token_bytes: the table to prove.
+        encode: a text to ids, int64 [T]; None where the tokenizer refuses the text, as it is known to.
+        expected_bytes: a text to the bytes that its ids must join to; unknown ids stand for any run of them.
+        texts: the probe texts, such as those of `probe_texts`.
+        name: what the tokenizer is called in an error.
+        strip: take the invented leading space out before comparing.
 
     Raises:
-        TokenizerError: at the first difference; it names the id.
+        TokenizerError: at the first difference, it names the id; or if no text has an id with bytes.
     """
-    if token_bytes.fidelity is None:
-        raise TypeError("a table without a declared fidelity cannot be probed")
-    expectation = Expectation(tokenizer, description, token_bytes.fidelity.level)
-    pipeline = expectation.pipeline
-    may_refuse = pipeline.unknown_id is None and pipeline.model["type"] != "BPE"
     num_known = 0
-    for text in _texts(pipeline, token_bytes, spellings):
-        try:
-            with library_errors(f"encoding the probe text {_excerpt(text)}"):
-                ids = np.array(tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int64)
-        except TokenizerError:
-            if may_refuse:
-                continue
-            raise
-        if expectation.misplaces_unknown:
-            expected, ids = expectation.bytes_of(text), ids[token_bytes.kinds[ids] != TokenKind.UNKNOWN]
-            num_known += _check(token_bytes, text, ids, expected, strip=False)
-        else:
-            num_known += _check(token_bytes, text, ids, expectation.bytes_of(text))
+    for text in texts:
+        ids = encode(text)
+        if ids is not None:
+            num_known += _check(token_bytes, text, ids, expected_bytes(text), strip=strip)
     if num_known == 0 and token_bytes.lengths.any():
         raise TokenizerError(
-            f"the pipeline {pipeline} turns every probe text into ids without bytes",
+            f"{name} turns every probe text into ids without bytes",
             expected="a vocabulary that spells its own pieces",
-            remedy="Load the tokenizer from its own tokenizer.json",
+            remedy="Load the tokenizer from its own file",
         )
 
 
-def _texts(pipeline: Pipeline, token_bytes: TokenBytes, spellings: Sequence[str]) -> Iterator[str]:
-    yield _ASCII
+def probe_texts(token_bytes: TokenBytes, spellings: Sequence[str]) -> Iterator[str]:
+    """The texts that every family is proven on: fixed ones, spelled specials, and pieces from all over the vocabulary.
+
+    Args:
+        token_bytes: the vocabulary.
+        spellings: what special and added tokens look like; text that spells them must stay text.
+    """
     yield from FIXED_TEXTS
     for spelling in spellings:
         yield f"x{spelling}y {spelling} z"
-        if pipeline.is_byte_level and spelling in pipeline.vocab:
-            # The model's own piece may be reached by other text than the added token's content.
-            yield _text_of_symbols(spelling)
     yield from _vocabulary_texts(token_bytes)
-
-
-def _text_of_symbols(symbols: str) -> str:
-    try:
-        return bytes_of_symbols(symbols).decode(errors="ignore")
-    except KeyError:
-        return symbols
 
 
 def _vocabulary_texts(token_bytes: TokenBytes) -> Iterator[str]:
@@ -114,7 +101,7 @@ def _vocabulary_texts(token_bytes: TokenBytes) -> Iterator[str]:
             yield glue.join(pieces[start : start + _PIECES_PER_TEXT])
 
 
-def _check(token_bytes: TokenBytes, text: str, ids: np.ndarray, expected: bytes, *, strip: bool = True) -> int:
+def _check(token_bytes: TokenBytes, text: str, ids: np.ndarray, expected: bytes, *, strip: bool) -> int:
     """Compare the joined bytes, unknown ids standing for any run; return how many ids have bytes."""
     kinds = token_bytes.kinds[ids]
     unreachable = np.isin(kinds, (TokenKind.HOLE, TokenKind.SPECIAL, TokenKind.UNREACHABLE))
@@ -170,11 +157,12 @@ def _first_difference(
 def _difference(text: str, v: int | None, got: str, wanted: str) -> TokenizerError:
     where = "without ids" if v is None else f"at id {v}"
     return TokenizerError(
-        f"the ids of the probe text {_excerpt(text)} do not join back to it {where}: got {got}",
-        expected=f"{wanted}, as the tokenizer's pipeline declares",
-        remedy="Load the tokenizer from its own tokenizer.json; the class named in its config may override it",
+        f"the ids of the probe text {excerpt(text)} do not join back to it {where}: got {got}",
+        expected=f"{wanted}, as the tokenizer declares",
+        remedy="Load the tokenizer from its own file; the class named in its config may override it",
     )
 
 
-def _excerpt(text: str) -> str:
+def excerpt(text: str) -> str:
+    """The beginning of a text, quoted."""
     return repr(text if len(text) <= 48 else text[:45] + "...")

@@ -9,7 +9,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from tokagnostic.errors import TokenizerError
-from tokagnostic.tokens.pipeline import Pipeline, Step, load_description
+from tokagnostic.tokens.huggingface.pipeline import Pipeline, Step, load_description
 
 
 def private_description(description: Step) -> Step:

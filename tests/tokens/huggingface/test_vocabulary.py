@@ -13,7 +13,6 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 from tests.tokens.naive_windows import windows_of
 from tokagnostic.errors import TokenizerError
 from tokagnostic.tokens.encoder import TextEncoder
-from tokagnostic.tokens.families import read_token_bytes
 from tokagnostic.tokens.token_bytes import TokenBytes, TokenKind
 
 ByteToy = Callable[..., Tokenizer]
@@ -23,7 +22,7 @@ BYTE_PIECES = [f"<0x{byte:02X}>" for byte in range(256)]
 def bytes_of(tokenizer: Tokenizer, piece: str) -> bytes | None:
     token_id = tokenizer.token_to_id(piece)
     assert token_id is not None
-    return read_token_bytes(tokenizer)[token_id]
+    return TokenBytes.from_tokenizer(tokenizer)[token_id]
 
 
 def metaspace_bpe(pieces: list[str], *, byte_fallback: bool = True, unk: str | None = "<unk>") -> Tokenizer:
@@ -49,12 +48,12 @@ class TestByteLevel:
     def test_an_added_token_that_the_model_reaches_by_other_text_is_refused(self, byte_toy: ByteToy) -> None:
         """T-01: `Ġx` cannot be both the two characters and a space with an x."""
         with pytest.raises(TokenizerError, match="at id 256"):
-            read_token_bytes(byte_toy(merges=(("Ġ", "x"),), added=("Ġx",)))
+            TokenBytes.from_tokenizer(byte_toy(merges=(("Ġ", "x"),), added=("Ġx",)))
 
     def test_every_byte_has_one_id_and_parts_of_characters_stay_bytes(self, byte_toy: ByteToy) -> None:
         """T-03."""
         tokenizer = byte_toy(merges=(("â", "Ĥ"),))
-        token_bytes = read_token_bytes(tokenizer)
+        token_bytes = TokenBytes.from_tokenizer(tokenizer)
         assert sorted(token_bytes[v] or b"" for v in range(256)) == [bytes((byte,)) for byte in range(256)]
         assert bytes_of(tokenizer, "âĤ") == b"\xe2\x82"
         ids = TextEncoder.of(tokenizer).encode("€")
@@ -82,7 +81,7 @@ class TestByteLevel:
         elif where == "normalizer":
             tokenizer.normalizer = normalizers.Sequence([normalizers.ByteLevel()])
             tokenizer.pre_tokenizer = None
-        token_bytes = read_token_bytes(tokenizer)
+        token_bytes = TokenBytes.from_tokenizer(tokenizer)
         assert token_bytes.fidelity is not None
         assert token_bytes.fidelity.line == "exact"
 
@@ -90,7 +89,7 @@ class TestByteLevel:
         """T-27: no guess is made about what it might have meant."""
         description = json.loads(byte_toy().to_str())
         description["model"]["vocab"] |= {"日本": 256, "a b": 257}
-        token_bytes = read_token_bytes(Tokenizer.from_str(json.dumps(description)))
+        token_bytes = TokenBytes.from_tokenizer(Tokenizer.from_str(json.dumps(description)))
         assert token_bytes.kinds[256:].tolist() == [TokenKind.UNREACHABLE] * 2
         assert token_bytes[256] is None
 
@@ -120,7 +119,7 @@ class TestMark:
 
     def test_a_partial_set_of_byte_pieces_is_reported(self) -> None:
         """T-05 and T-27: 200 of 256."""
-        fidelity = read_token_bytes(metaspace_bpe(["▁", *"ab", *BYTE_PIECES[:200]])).fidelity
+        fidelity = TokenBytes.from_tokenizer(metaspace_bpe(["▁", *"ab", *BYTE_PIECES[:200]])).fidelity
         assert fidelity is not None
         assert fidelity.level == "lossy"
         assert (
@@ -130,14 +129,14 @@ class TestMark:
     def test_lower_case_hex_is_reported_and_read_as_text(self) -> None:
         """T-05."""
         tokenizer = metaspace_bpe(["▁", *"ab", *BYTE_PIECES, "<0x4a>"])
-        token_bytes = read_token_bytes(tokenizer)
+        token_bytes = TokenBytes.from_tokenizer(tokenizer)
         assert bytes_of(tokenizer, "<0x4a>") == b"<0x4a>"
         assert token_bytes.fidelity is not None
         assert "1 pieces such as '<0x4a>' are in lower-case hex" in token_bytes.fidelity.line
 
     def test_a_letter_and_its_byte_piece_share_bytes_and_keep_their_ids(self, metaspace: Tokenizer) -> None:
         """T-06."""
-        token_bytes = read_token_bytes(metaspace)
+        token_bytes = TokenBytes.from_tokenizer(metaspace)
         pair = [metaspace.token_to_id("<0x61>"), metaspace.token_to_id("a")]
         assert pair in token_bytes.duplicates()
         assert [token_bytes[v] for v in pair] == [b"a", b"a"]
@@ -177,13 +176,13 @@ class TestMark:
     def test_a_vocabulary_without_the_mark_is_refused(self, byte_fallback: bool) -> None:
         """T-24: a space must not become E2 96 81."""
         with pytest.raises(TokenizerError, match="no piece for the mark '▁'") as caught:
-            read_token_bytes(metaspace_bpe([*"abc", *BYTE_PIECES], byte_fallback=byte_fallback))
+            TokenBytes.from_tokenizer(metaspace_bpe([*"abc", *BYTE_PIECES], byte_fallback=byte_fallback))
         assert "\n" not in str(caught.value)
 
     def test_a_space_after_an_added_token_is_declared_invented(self, metaspace: Tokenizer) -> None:
         tokenizer = Tokenizer.from_str(metaspace.to_str())
         tokenizer.add_tokens([AddedToken("<tool>", normalized=False)])
-        fidelity = read_token_bytes(tokenizer).fidelity
+        fidelity = TokenBytes.from_tokenizer(tokenizer).fidelity
         assert fidelity is not None
         assert "a space is invented after an added token such as '<tool>'" in fidelity.reasons
 
@@ -248,7 +247,7 @@ class TestWordPieceAndWordLevel:
 
     def test_pieces_hold_no_sign_and_no_invented_space(self, cafe: Tokenizer) -> None:
         """T-16."""
-        token_bytes = read_token_bytes(cafe)
+        token_bytes = TokenBytes.from_tokenizer(cafe)
         assert [token_bytes[v] for v in range(6)] == [None, b"cafe", b"s", b"(", b")", b"##"]
         assert token_bytes.fidelity is not None
         assert token_bytes.fidelity.level == "lossy"
@@ -263,7 +262,7 @@ class TestWordPieceAndWordLevel:
 
     def test_a_vocabulary_reaches_to_its_highest_id(self) -> None:
         """T-17: ids 0, 1 and 5; there is no unknown token either."""
-        token_bytes = read_token_bytes(Tokenizer(models.WordLevel({"a": 0, "b": 1, "c": 5})))
+        token_bytes = TokenBytes.from_tokenizer(Tokenizer(models.WordLevel({"a": 0, "b": 1, "c": 5})))
         assert len(token_bytes) == 6
         assert [token_bytes[v] for v in (0, 5, 3)] == [b"a", b"c", None]
         assert token_bytes.kinds.tolist() == [TokenKind.TEXT] * 2 + [TokenKind.HOLE] * 3 + [TokenKind.TEXT]
@@ -272,12 +271,12 @@ class TestWordPieceAndWordLevel:
         tokenizer = Tokenizer(models.WordLevel({"a": 0, "b": 1, "c": 5}))
         tokenizer.add_tokens(["x", "y", "z"])
         with pytest.raises(TokenizerError, match="id 5 is both the piece 'c' and the added token 'z'"):
-            read_token_bytes(tokenizer)
+            TokenBytes.from_tokenizer(tokenizer)
 
     def test_word_level_pieces_are_literal_text(self) -> None:
         tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0, "Ġcafé": 1, "<0x41>": 2}, unk_token="[UNK]"))
         tokenizer.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-        token_bytes = read_token_bytes(tokenizer)
+        token_bytes = TokenBytes.from_tokenizer(tokenizer)
         assert [token_bytes[v] for v in range(3)] == [None, "Ġcafé".encode(), b"<0x41>"]
 
 
@@ -299,14 +298,14 @@ class TestNoGuessing:
         tokenizer = byte_toy()
         tokenizer.pre_tokenizer = None
         with pytest.raises(TokenizerError, match="needs the symbol ' ' to spell a space"):
-            read_token_bytes(tokenizer)
+            TokenBytes.from_tokenizer(tokenizer)
 
     def test_a_byte_step_over_a_vocabulary_with_marks_is_refused(self) -> None:
         tokenizer = metaspace_bpe(["▁", *"abc"], byte_fallback=False)
         tokenizer.normalizer = None
         tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel()
         with pytest.raises(TokenizerError, match="needs the symbol 'Ġ' to spell a space"):
-            read_token_bytes(tokenizer)
+            TokenBytes.from_tokenizer(tokenizer)
 
     def test_a_class_that_overrides_the_file_is_caught(self, byte_level: Tokenizer, tmp_path: Path) -> None:
         """T-25: a config that names the Llama class puts a mark step over a byte-level vocabulary."""
@@ -316,8 +315,8 @@ class TestNoGuessing:
         overridden = transformers.LlamaTokenizer.from_pretrained(tmp_path)
         assert overridden("hello world")["input_ids"] != byte_level.encode("hello world").ids
         with pytest.raises(TokenizerError, match=r"tokenizer\.json"):
-            read_token_bytes(overridden)
-        assert read_token_bytes(Tokenizer.from_file(str(tmp_path / "tokenizer.json"))).fidelity
+            TokenBytes.from_tokenizer(overridden)
+        assert TokenBytes.from_tokenizer(Tokenizer.from_file(str(tmp_path / "tokenizer.json"))).fidelity
 
     def test_an_undeclared_difference_names_the_id(self, byte_toy: ByteToy) -> None:
         """T-27: here the file says byte 0x61 where the symbol of `b` was meant."""
@@ -326,11 +325,11 @@ class TestNoGuessing:
             [pre_tokenizers.ByteLevel(add_prefix_space=False), pre_tokenizers.ByteLevel(add_prefix_space=False)]
         )
         with pytest.raises(TokenizerError, match=r"do not join back to it at id \d+: got b'"):
-            read_token_bytes(tokenizer)
+            TokenBytes.from_tokenizer(tokenizer)
 
     def test_an_unknown_model_names_the_pipeline(self, byte_toy: ByteToy) -> None:
-        from tokagnostic.tokens.families import _choose_reader
-        from tokagnostic.tokens.pipeline import Pipeline
+        from tokagnostic.tokens.huggingface.pipeline import Pipeline
+        from tokagnostic.tokens.huggingface.vocabulary import _choose_reader
 
         description = json.loads(byte_toy().to_str())
         description["model"]["type"] = "Neural"
@@ -345,7 +344,7 @@ class TestNoGuessing:
         tokenizer = byte_toy()
         tokenizer.pre_tokenizer = pre_tokenizers.PreTokenizer.custom(Steps())
         with pytest.raises(TokenizerError, match="describing the tokenizer failed"):
-            read_token_bytes(tokenizer)
+            TokenBytes.from_tokenizer(tokenizer)
 
 
 def test_a_large_vocabulary_is_read_in_seconds(byte_toy: ByteToy) -> None:
@@ -356,7 +355,7 @@ def test_a_large_vocabulary_is_read_in_seconds(byte_toy: ByteToy) -> None:
         vocab[f"Ġ{number:x}"] = len(vocab)
     tokenizer = Tokenizer.from_str(json.dumps(description))
     start = time.process_time()
-    token_bytes = read_token_bytes(tokenizer)
+    token_bytes = TokenBytes.from_tokenizer(tokenizer)
     assert time.process_time() - start < 3
     assert len(token_bytes) == 150_000
     assert token_bytes[tokenizer.token_to_id("Ġ1f")] == b" 1f"

@@ -11,8 +11,8 @@ from tokenizers.normalizers import NFC
 
 from tokagnostic.tokens.alphabet import bytes_of_symbols
 from tokagnostic.tokens.fidelity import FidelityLevel
-from tokagnostic.tokens.pipeline import AddedToken, Pipeline, Step
-from tokagnostic.tokens.private import continuation_copy
+from tokagnostic.tokens.huggingface.pipeline import AddedToken, Pipeline, Step
+from tokagnostic.tokens.huggingface.private import continuation_copy
 
 _WHITESPACE = "\t\n\v\f\r \x85\xa0\u1680\u2000\u2001\u2002\u2003\u2004\u2005\u2006\u2007\u2008\u2009\u200a\u2028\u2029\u202f\u205f\u3000"
 """What the library calls whitespace; Python adds four control characters to it."""

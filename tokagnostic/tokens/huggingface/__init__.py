@@ -1,0 +1,1 @@
+"""Tokenizers of the tokenizers library, which describe their own pipeline."""
