@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from functools import cache
 
+BYTES_OUTSIDE_UTF8 = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
+"""Bytes that no text holds."""
+
 
 @cache
 def byte_symbols() -> tuple[str, ...]:

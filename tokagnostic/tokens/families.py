@@ -9,12 +9,15 @@ from tokenizers import Tokenizer
 from tokagnostic.errors import TokenizerError
 from tokagnostic.tokens.engine import Reading
 
+_MISTRAL_OF_TRANSFORMERS = "transformers.tokenization_mistral_common"
+
 
 def read_tokenizer(tokenizer: Any) -> Reading:
     """Read the bytes and the kind of every id, and prove the reading.
 
     Args:
-        tokenizer: a `tokenizers.Tokenizer` or a fast tokenizer of transformers.
+        tokenizer: a `tokenizers.Tokenizer`, a fast tokenizer of transformers, a `SentencePieceProcessor`, a
+            `tiktoken.Encoding`, or a tokenizer of mistral-common.
 
     Raises:
         TokenizerError: if its family is not known, if it cannot spell a space, or if the ids of a probe text do not
@@ -24,8 +27,22 @@ def read_tokenizer(tokenizer: Any) -> Reading:
         from tokagnostic.tokens.huggingface.engine import read_pipeline
 
         return read_pipeline(tokenizer)
+    modules = {cls.__module__ for cls in type(tokenizer).__mro__}
+    libraries = {module.partition(".")[0] for module in modules}
+    if "tiktoken" in libraries:
+        from tokagnostic.tokens.tiktoken.reader import read_encoding
+
+        return read_encoding(tokenizer)
+    if "sentencepiece" in libraries:
+        from tokagnostic.tokens.sentencepiece.reader import read_sentencepiece
+
+        return read_sentencepiece(tokenizer)
+    if "mistral_common" in libraries or _MISTRAL_OF_TRANSFORMERS in modules:
+        from tokagnostic.tokens.mistral import read_mistral_object
+
+        return read_mistral_object(tokenizer)
     raise TokenizerError(
         f"an object of type {type(tokenizer).__name__} without a `backend_tokenizer`",
-        expected="a tokenizers.Tokenizer or a fast tokenizer of transformers",
+        expected="a tokenizer of tokenizers, transformers, sentencepiece, tiktoken or mistral-common",
         remedy="Load it with transformers.AutoTokenizer, or from its tokenizer.json with tokenizers.Tokenizer",
     )

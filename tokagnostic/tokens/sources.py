@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
@@ -15,6 +16,11 @@ CONFIG_FOLDERS = (
     Path(__file__).resolve().parents[1] / "tokenizers_cfg",
 )
 """Where named tokenizers are described: beside the package in a checkout, inside it once installed."""
+
+_RANK_LINE = re.compile(rb"[A-Za-z0-9+/]+={0,2} \d+\r?\n")
+_TEKKEN_KEYS = (b'"token_bytes"', b'"default_num_special_tokens"')
+_FIRST_PIECE = b"\x0a"
+"""Tag of the first piece, with which the protocol buffer of a SentencePiece model begins."""
 
 FORMS = (
     "hf:NAME, file:PATH, a path that exists (tokenizer.json, .model, .tiktoken, tekken.json, .gguf, or a folder that "
@@ -33,7 +39,7 @@ def load_tokenizer(spec: str) -> TextEncoder:
             `tiktoken:NAME`, an encoding of the tiktoken package;
             `mistral:VERSION`, a tokenizer that the mistral-common package carries, such as v1, v3 or tekken;
             the name of a file in `tokenizers_cfg/`, whose TOML holds such a `spec` and, if wanted, the `fingerprint`
-            that the tokenizer must have.
+            that the tokenizer must have. Its table `[ranks]` supplies what a file of ranks does not hold.
 
     Raises:
         SourceError: if there is no such tokenizer, or it cannot be read, or its fingerprint is another.
@@ -69,14 +75,14 @@ def _from_config(path: Path) -> TextEncoder:
         ) from error
     spec, fingerprint = settings.get("spec", ""), settings.get("fingerprint")
     scheme, _, rest = str(spec).partition(":")
-    is_known = scheme in _SCHEMES and bool(rest) and settings.keys() <= {"spec", "fingerprint"}
+    is_known = scheme in _SCHEMES and bool(rest) and settings.keys() <= {"spec", "fingerprint", "ranks"}
     if not is_known or not isinstance(fingerprint, str | None):
         raise SourceError(
             f"{path} holds {', '.join(f'{key} = {value!r}' for key, value in settings.items()) or 'nothing'}",
-            expected=f'spec = "SCHEME:..." with one of {", ".join(_SCHEMES)} and at most a fingerprint beside it',
+            expected=f'spec = "SCHEME:..." with one of {", ".join(_SCHEMES)} and at most a fingerprint and a table [ranks] beside it',
             remedy="Mend the file",
         )
-    reading = _from_path(path.parent / rest) if scheme == "file" else _SCHEMES[scheme](rest)
+    reading = _from_path(path.parent / rest, path) if scheme == "file" else _SCHEMES[scheme](rest)
     found = reading.token_bytes.fingerprint
     if fingerprint is not None and fingerprint != found:
         raise SourceError(
@@ -87,9 +93,10 @@ def _from_config(path: Path) -> TextEncoder:
     return TextEncoder.from_reading(reading, path.stem)
 
 
-def _from_path(path: Path) -> Reading:
+def _from_path(path: Path, described_in: Path | None = None) -> Reading:
+    """Read a file, or the one tokenizer of a folder; a TOML may describe it where it is a file of ranks."""
     if not path.is_dir():
-        return _from_file(path)
+        return _from_file(path, described_in)
     for pattern in ("tokenizer.json", "tokenizer.model", "tekken.json", "*.model", "*.tiktoken", "*.gguf"):
         found = sorted(path.glob(pattern))
         if len(found) > 1:
@@ -99,7 +106,7 @@ def _from_path(path: Path) -> Reading:
                 remedy="Name the file itself",
             )
         if found:
-            return _from_file(found[0])
+            return _from_file(found[0], described_in)
     raise SourceError(
         f"{path} holds no tokenizer",
         expected="a tokenizer.json, tekken.json, .model, .tiktoken or .gguf in it",
@@ -107,10 +114,32 @@ def _from_path(path: Path) -> Reading:
     )
 
 
-def _from_file(path: Path) -> Reading:
-    """Choose the format by the file's name, and between the two kinds of JSON by what it holds."""
-    if not path.is_file():
-        raise SourceError(f"{path} does not exist", expected=f"a tokenizer: {FORMS}", remedy="Check the path")
+def _from_file(path: Path, described_in: Path | None = None) -> Reading:
+    """Choose the format by what the file begins with; names of tokenizer files promise little."""
+    try:
+        with path.open("rb") as file:
+            head = file.read(1 << 16)
+    except FileNotFoundError as error:
+        raise SourceError(
+            f"{path} does not exist", expected=f"a tokenizer: {FORMS}", remedy="Check the path"
+        ) from error
+    if head.startswith(b"GGUF"):
+        from tokagnostic.tokens.gguf.reader import read_gguf_file
+
+        return read_gguf_file(path)
+    if _RANK_LINE.match(head) or path.suffix == ".tiktoken":
+        from tokagnostic.tokens.tiktoken.files import read_tiktoken_file
+
+        return read_tiktoken_file(path, CONFIG_FOLDERS, described_in)
+    if any(key in head for key in _TEKKEN_KEYS):
+        from tokagnostic.tokens.tiktoken.tekken import read_tekken_file
+
+        return read_tekken_file(path)
+    is_json = head.lstrip().startswith(b"{")
+    if not is_json and (head.startswith(_FIRST_PIECE) or ".model" in path.suffixes):
+        from tokagnostic.tokens.sentencepiece.reader import read_sentencepiece_file
+
+        return read_sentencepiece_file(path)
     from tokagnostic.tokens.huggingface.files import read_pipeline_file
 
     return read_pipeline_file(path)
@@ -157,7 +186,21 @@ def _from_hub(name: str) -> Reading:
     )
 
 
+def _from_tiktoken(name: str) -> Reading:
+    from tokagnostic.tokens.tiktoken.reader import read_tiktoken_name
+
+    return read_tiktoken_name(name)
+
+
+def _from_mistral(version: str) -> Reading:
+    from tokagnostic.tokens.mistral import read_mistral
+
+    return read_mistral(version)
+
+
 _SCHEMES: dict[str, Callable[[str], Reading]] = {
     "hf": _from_hub,
     "file": lambda path: _from_path(Path(path)),
+    "tiktoken": _from_tiktoken,
+    "mistral": _from_mistral,
 }

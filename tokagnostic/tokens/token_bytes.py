@@ -90,7 +90,7 @@ class TokenBytes:
         """Read a tokenizer, and prove the reading by joining the ids of probe texts back to their bytes.
 
         Args:
-            tokenizer: a `tokenizers.Tokenizer` or a fast tokenizer of transformers.
+            tokenizer: whatever `read_tokenizer` takes.
 
         Raises:
             TokenizerError: if its pipeline is of no known family, or if the probe finds a difference that its

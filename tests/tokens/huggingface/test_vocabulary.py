@@ -179,6 +179,21 @@ class TestMark:
             TokenBytes.from_tokenizer(metaspace_bpe([*"abc", *BYTE_PIECES], byte_fallback=byte_fallback))
         assert "\n" not in str(caught.value)
 
+    def test_runs_of_marks_among_the_added_tokens_are_runs_of_spaces(self) -> None:
+        """T-22, as Gemma's file lists them: the piece of the model and the added token are one id."""
+        pieces = [*BYTE_PIECES, "▁", "▁▁", *"abx=:<>", "<a>", "\n\n", "▁▁▁"]
+        vocab = {piece: v for v, piece in enumerate(pieces)}
+        tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[("▁", "▁")], byte_fallback=True))
+        tokenizer.normalizer = normalizers.Replace(" ", "▁")
+        tokenizer.pre_tokenizer = pre_tokenizers.Split(" ", "merged_with_previous")
+        added = [AddedToken(piece, normalized=False) for piece in ("▁▁", "▁▁▁", "<a>", "\n\n")]
+        tokenizer.add_tokens(added)
+        encoder = TextEncoder.of(tokenizer)
+        assert [bytes_of(tokenizer, piece) for piece in ("▁▁", "▁▁▁", "<a>", "\n\n")] == [b"  ", b"   ", b"<a>", b"\n\n"]
+        text = "a:\n\n    b = <a>\n  x\n" + "".join(f"a{' ' * n}" for n in range(20))
+        assert encoder.token_bytes.join(encoder.encode(text)) == text.encode()
+        assert encoder.token_bytes.join(encoder.encode("a\u2581\u2581b")) == b"a  b"
+
     def test_a_space_after_an_added_token_is_declared_invented(self, metaspace: Tokenizer) -> None:
         tokenizer = Tokenizer.from_str(metaspace.to_str())
         tokenizer.add_tokens([AddedToken("<tool>", normalized=False)])

@@ -17,15 +17,8 @@ from tokagnostic.tokens.huggingface.pipeline import Pipeline, Step, describe, li
 from tokagnostic.tokens.huggingface.private import continuation_copy, private_copy, private_description
 from tokagnostic.tokens.huggingface.probe import probe
 from tokagnostic.tokens.huggingface.vocabulary import read_vocabulary
+from tokagnostic.tokens.starts import find_start_id
 from tokagnostic.tokens.token_bytes import TokenBytes
-
-START_NAMES = (
-    *("<s>", "<bos>", "<|begin_of_text|>", "<|startoftext|>", "<|begin▁of▁sentence|>", "[BOS]"),
-    *("</s>", "<eos>", "<|endoftext|>", "<|end_of_text|>", "<|end▁of▁sentence|>", "[EOS]"),
-    *("[CLS]", "<cls>", "[SEP]", "<sep>"),
-)
-"""Names under which a special token is taken for the start of a document, first match first, where nobody says which:
-begin, else end, else classifier, else separator."""
 
 
 def read_pipeline(tokenizer: Any) -> Reading:
@@ -95,5 +88,5 @@ def _find_start_id(tokenizer: Any) -> int | None:
         if token_id is not None:
             return int(token_id)
     backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    special = {token.content: v for v, token in backend.get_added_tokens_decoder().items() if token.special}
-    return next((special[name] for name in START_NAMES if name in special), None)
+    added = backend.get_added_tokens_decoder().items()
+    return find_start_id({token.content: v for v, token in added if token.special})

@@ -43,7 +43,7 @@ class Expectation:
         """The bytes that the ids of one document must join to, the invented leading space taken out."""
         if self.level != "lossy":
             form = NFC().normalize_str(text) if self.level == "nfc" else text
-            return (form.replace(self.pipeline.mark, " ") if self.pipeline.mark else form).encode()
+            return self.pipeline.text_of(form).encode()
         data = b"".join(self._parts(text))
         return data if self.pipeline.prefix == "none" or self.misplaces_unknown else data.removeprefix(b" ")
 
@@ -62,11 +62,11 @@ class Expectation:
         at_text_start = True
         for stretch, token in _split(text, self._raw_added):
             if token is not None:
-                yield token.content.encode()
+                yield self.pipeline.text_of(token.content).encode()
             else:
                 for part, inner in _split(self._normalize(stretch), self._normalized_added):
                     if inner is not None:
-                        yield inner.content.encode()
+                        yield self.pipeline.text_of(inner.content).encode()
                     else:
                         yield b"".join(map(self._model_bytes, self._pre_tokenize(part, at_text_start)))
                     at_text_start = False
@@ -86,7 +86,7 @@ class Expectation:
             pre_token = self._without_dropped(pre_token)
         if self.pipeline.is_byte_level:
             return bytes_of_symbols(pre_token)
-        return (pre_token.replace(self.pipeline.mark, " ") if self.pipeline.mark else pre_token).encode()
+        return self.pipeline.text_of(pre_token).encode()
 
     def _without_dropped(self, pre_token: str) -> str:
         """Take out the characters for which BPE has neither a symbol nor byte pieces: it drops them."""

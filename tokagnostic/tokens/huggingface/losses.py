@@ -6,9 +6,9 @@ import re
 from collections.abc import Callable, Iterator
 
 from tokagnostic.errors import TokenizerError
-from tokagnostic.tokens.alphabet import byte_symbols
+from tokagnostic.tokens.alphabet import BYTES_OUTSIDE_UTF8, byte_symbols
 from tokagnostic.tokens.fidelity import Fidelity, FidelityLevel
-from tokagnostic.tokens.huggingface.pipeline import BYTES_OUTSIDE_UTF8, WHITESPACE_DROPPERS, Pipeline, Step
+from tokagnostic.tokens.huggingface.pipeline import WHITESPACE_DROPPERS, Pipeline, Step
 
 _LOSSLESS_NORMALIZERS = frozenset({"ByteLevel", "NFC"})
 _LOSSLESS_PRE_TOKENIZERS = frozenset({"ByteLevel", "Metaspace", "Digits", "FixedLength"})
@@ -153,7 +153,7 @@ def _added_token_losses(pipeline: Pipeline) -> Iterator[str]:
     for token in ordinary:
         if token.lstrip or token.rstrip:
             yield f"the added token {token.content!r} swallows the spaces beside it"
-        if pipeline.prefix != "none" and token.content.startswith(" "):
+        if pipeline.prefix != "none" and pipeline.text_of(token.content).startswith(" "):
             yield f"the added token {token.content!r} loses a space at the start of a text"
 
 

@@ -12,13 +12,11 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from tokagnostic.errors import TokenizerError
+from tokagnostic.tokens.alphabet import BYTES_OUTSIDE_UTF8
 from tokagnostic.tokens.token_bytes import PrefixRule
 
 Step = dict[str, Any]
 """One normalizer, pre-tokenizer or model as the library writes it: a `type` and its settings."""
-
-BYTES_OUTSIDE_UTF8 = frozenset({0xC0, 0xC1, *range(0xF5, 0x100)})
-"""Bytes that no text holds."""
 
 WHITESPACE_DROPPERS = frozenset({"BertPreTokenizer", "Whitespace", "WhitespaceSplit"})
 """Pre-tokenizers that throw the gaps between words away."""
@@ -94,6 +92,10 @@ class Pipeline:
             if step["type"] == "Replace" and step["pattern"] == {"String": " "} and len(step["content"]) == 1:
                 return str(step["content"])
         return None
+
+    def text_of(self, spelling: str) -> str:
+        """The text that a spelling of the pipeline stands for: where there is a mark, it is read as a space."""
+        return spelling.replace(self.mark, " ") if self.mark else spelling
 
     @property
     def has_byte_fallback(self) -> bool:

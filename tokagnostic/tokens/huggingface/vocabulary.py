@@ -42,7 +42,7 @@ def read_vocabulary(pipeline: Pipeline) -> TokenBytes:
                 remedy="Give the added token an id of its own",
             )
     for v, token in added.items():
-        data[v] = None if token.special else token.content.encode()
+        data[v] = None if token.special else pipeline.text_of(token.content).encode()
         kinds[v] = TokenKind.SPECIAL if token.special else TokenKind.ADDED
     if pipeline.unknown_id is not None:
         data[pipeline.unknown_id], kinds[pipeline.unknown_id] = None, TokenKind.UNKNOWN

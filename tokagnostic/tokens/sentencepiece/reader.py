@@ -1,0 +1,111 @@
+"""A SentencePiece model, as a file, as bytes or as a live processor, to a reading."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tokagnostic.errors import SourceError, TokenizerError
+from tokagnostic.tokens.engine import Reading
+from tokagnostic.tokens.proof import probe_texts, prove
+from tokagnostic.tokens.sentencepiece.engine import CONFIG_FILE, SentencePieceEngine
+from tokagnostic.tokens.sentencepiece.model import PieceType, SentencePieceModel
+from tokagnostic.tokens.sentencepiece.vocabulary import read_vocabulary
+from tokagnostic.tokens.token_bytes import TokenBytes
+
+
+def read_sentencepiece(processor: Any) -> Reading:
+    """Read a live `SentencePieceProcessor`.
+
+    Raises:
+        TokenizerError: if its bytes cannot be read or do not pass the probe.
+    """
+    return read_sentencepiece_proto(processor.serialized_model_proto())
+
+
+def read_sentencepiece_file(path: Path) -> Reading:
+    """Read a `.model` file, and its start from a tokenizer_config.json beside it if there is one.
+
+    Raises:
+        SourceError: if a file cannot be read.
+        TokenizerError: if its bytes cannot be read or do not pass the probe.
+        MissingExtraError: if sentencepiece is not installed.
+    """
+    try:
+        serialized = path.read_bytes()
+    except OSError as error:
+        raise SourceError(
+            f"{path} cannot be read ({error})", expected="a SentencePiece model", remedy="Check the path"
+        ) from error
+    try:
+        reading = read_sentencepiece_proto(serialized)
+    except TokenizerError as error:
+        raise SourceError(f"{path}: {error.given}", expected=error.expected, remedy=error.remedy) from error
+    start_id = _configured_start(path.parent / CONFIG_FILE, reading)
+    return reading if start_id is None else dataclasses.replace(reading, start_id=start_id)
+
+
+def read_sentencepiece_proto(serialized: bytes, name: str = "") -> Reading:
+    """Read a model from its bytes.
+
+    Args:
+        serialized: the protocol buffer.
+        name: what the model is called.
+
+    Raises:
+        TokenizerError: if its bytes cannot be read or do not pass the probe.
+        MissingExtraError: if sentencepiece is not installed.
+    """
+    model = SentencePieceModel.parse(serialized)
+    token_bytes = read_vocabulary(model)
+    engine = SentencePieceEngine(model)
+    processor = engine.processor
+    if processor.get_piece_size() != len(model.pieces):
+        raise TokenizerError(
+            f"a SentencePiece model of {len(model.pieces)} pieces, of which its own library sees "
+            f"{processor.get_piece_size()}",
+            expected="as many pieces as the file holds",
+            remedy="Fetch the model again",
+        )
+    _prove(token_bytes, engine)
+    start_id = next((v for v in (processor.bos_id(), processor.eos_id()) if v >= 0), None)
+    return Reading(token_bytes, engine, start_id, name)
+
+
+def _prove(token_bytes: TokenBytes, engine: SentencePieceEngine) -> None:
+    model = engine.model
+    lossy = token_bytes.fidelity is not None and token_bytes.fidelity.level == "lossy"
+
+    def expected(text: str) -> bytes:
+        if not lossy:
+            return model.text_of(text).encode()
+        data = model.text_of(engine.normalize(text)).encode()
+        return data.removeprefix(b" ") if model.adds_space else data
+
+    def encode(text: str) -> np.ndarray:
+        return engine.encode([text], follows=False)[0]
+
+    no_text = (PieceType.CONTROL, PieceType.UNKNOWN)
+    spellings = [piece for piece, kind in zip(model.pieces, model.types, strict=True) if kind in no_text]
+    texts = probe_texts(token_bytes, spellings[:64])
+    prove(token_bytes, encode, expected, texts, name="the SentencePiece model")
+
+
+def _configured_start(config: Path, reading: Reading) -> int | None:
+    """The id of the begin token that a tokenizer_config.json names, if it is a piece of the model."""
+    if not config.is_file():
+        return None
+    try:
+        settings: Any = json.loads(config.read_bytes())
+    except (OSError, ValueError) as error:
+        raise SourceError(
+            f"{config} cannot be read ({error})", expected="a JSON file", remedy="Mend or remove the file"
+        ) from error
+    token = settings.get("bos_token") if isinstance(settings, dict) else None
+    piece = token.get("content") if isinstance(token, dict) else token
+    pieces = reading.engine.spellings()
+    return pieces.index(piece) if piece in pieces else None
