@@ -9,8 +9,9 @@ from hypothesis import strategies as st
 
 from tests import naive
 from tokagnostic.errors import InvalidValueError
-from tokagnostic.hashing.addresses import MAX_ROWS, head_moduli, head_offsets, is_prime, rows_of_keys
+from tokagnostic.hashing.addresses import MAX_ROWS, head_moduli, head_offsets, is_prime
 from tokagnostic.hashing.polynomial import hash_tokens
+from tokagnostic.hashing.rows import HeadRows
 
 
 def synthetic_keys(count: int, length: int = 12, seed: int = 22) -> np.ndarray:
@@ -19,30 +20,6 @@ def synthetic_keys(count: int, length: int = 12, seed: int = 22) -> np.ndarray:
     letters = np.unique(letters, axis=0)
     begins = np.arange(len(letters)) * length
     return hash_tokens(letters.reshape(-1), begins, begins + length)
-
-
-@settings(max_examples=200, deadline=None)
-@given(st.lists(st.integers(-1, 2**62 - 1), max_size=8), st.lists(st.integers(2, 2**31 + 100), min_size=1, max_size=5))
-def test_rows_are_the_exact_remainders(keys, moduli):
-    rows = rows_of_keys(np.array(keys, dtype=np.int64), moduli)
-    assert rows.tolist() == [naive.rows_of(key, moduli) for key in keys]
-
-
-@pytest.mark.parametrize("modulus", [2, 3, 65_537, 2**31 - 1])
-def test_rows_at_the_edges_are_exact(modulus):
-    """H-03: multiples of the modulus and their neighbours, up to the largest key."""
-    largest = 2**62 - 1
-    edges = {0, 1, largest, largest - 1}
-    for multiple in (modulus, largest // modulus * modulus, (largest // modulus - 1) * modulus):
-        edges |= {multiple - 1, multiple, min(multiple + 1, largest)}
-    rows = rows_of_keys(np.array(sorted(edges)), [modulus])[:, 0]
-    assert rows.tolist() == [key % modulus for key in sorted(edges)]
-    assert rows.min() >= 0 and rows.max() < modulus
-
-
-@pytest.mark.parametrize("shape", [(), (0,), (1,), (2, 63, 3)], ids=str)
-def test_rows_add_one_axis(shape):
-    assert rows_of_keys(np.zeros(shape, dtype=np.int64), [5, 7]).shape == (*shape, 2)
 
 
 def test_primes_are_those_of_trial_division():
@@ -78,10 +55,10 @@ def test_every_row_can_be_reached():
     keys = synthetic_keys(20_000)
     for num_rows in (1_000_000, 2**20):
         modulus = head_moduli(num_rows, 1)[0]
-        distinct = len(np.unique(rows_of_keys(keys, [modulus])))
+        distinct = len(np.unique(HeadRows([modulus])(keys)))
         assert abs(distinct - modulus * (1 - math.exp(-len(keys) / modulus))) < 60
     small = head_moduli(1000, 1)[0]
-    assert len(np.unique(rows_of_keys(keys, [small]))) == small
+    assert len(np.unique(HeadRows([small])(keys))) == small
 
 
 @pytest.mark.parametrize("windows_per_row", [0.1, 1.0, 3.0, 10.0])
@@ -89,7 +66,7 @@ def test_the_load_of_a_head_is_that_of_chance(windows_per_row):
     """H-22: n windows in M rows occupy 1 - exp(-n / M) of them, in every head."""
     moduli = head_moduli(20_000, 4)
     keys = synthetic_keys(int(windows_per_row * 20_000))
-    rows = rows_of_keys(keys, moduli) - np.array(head_offsets(moduli))
+    rows = HeadRows(moduli)(keys) - np.array(head_offsets(moduli))
     for k, modulus in enumerate(moduli):
         load = len(np.unique(rows[:, k])) / modulus
         expected = 1 - math.exp(-len(keys) / modulus)
@@ -106,9 +83,9 @@ def test_heads_with_their_own_primes_do_not_collide_together():
     """H-22: two windows meet in two heads as rarely as chance has it; heads of one modulus always meet together."""
     keys = synthetic_keys(20_000)
     moduli = head_moduli(20_000, 2)
-    single = colliding_in_all(rows_of_keys(keys, moduli[:1]))
-    pair = colliding_in_all(rows_of_keys(keys, moduli))
-    correlated = colliding_in_all(rows_of_keys(keys, [moduli[0], moduli[0]]))
+    single = colliding_in_all(HeadRows(moduli[:1])(keys))
+    pair = colliding_in_all(HeadRows(moduli)(keys))
+    correlated = colliding_in_all(HeadRows([moduli[0], moduli[0]])(keys))
     assert abs(single - (1 - math.exp(-len(keys) / moduli[0]))) < 0.02
     assert pair < 10 / len(keys)
     assert correlated == single

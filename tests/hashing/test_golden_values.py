@@ -5,12 +5,13 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from tests import naive
-from tokagnostic.hashing import HashCache, NgramHasher, windows_torch
-from tokagnostic.hashing.addresses import head_moduli, head_offsets, rows_of_keys
+from tests.hashing.sequences import by_torch
+from tokagnostic.hashing import HashCache, NgramHasher
+from tokagnostic.hashing.addresses import head_moduli, head_offsets
 from tokagnostic.hashing.polynomial import LAW, hash_bytes, hash_lane, hash_tokens, power_table
+from tokagnostic.hashing.rows import HeadRows
 from tokagnostic.tokens.token_bytes import TokenBytes
 
 PATH = Path(__file__).parent / "golden" / "polynomial.json"
@@ -56,15 +57,7 @@ def test_windows_have_their_keys_on_every_backend(case):
     cache = HashCache.build(TokenBytes.from_list(tokens, prefix=prefix))
     assert naive.window_keys(tokens, ids.tolist(), starts, order, prefix) == case["keys"]
     assert NgramHasher(cache, order)(ids, flags).tolist() == case["keys"]
-    by_torch = windows_torch.window_keys(
-        torch.from_numpy(ids),
-        None if flags is None else torch.from_numpy(flags),
-        torch.from_numpy(cache.steps),
-        torch.from_numpy(cache.start_steps),
-        cache.prefix,
-        order,
-    )
-    assert by_torch.tolist() == case["keys"]
+    assert by_torch(cache, ids.tolist(), starts, order) == case["keys"]
 
 
 @pytest.mark.parametrize("num_rows", GOLDEN["moduli"], ids=str)
@@ -76,5 +69,5 @@ def test_keys_have_their_rows():
     for case in GOLDEN["rows"]:
         moduli = head_moduli(case["num_rows"], len(case["rows"]))
         key = hash_bytes(bytes.fromhex(case["bytes"]))
-        rows = rows_of_keys(np.array([key]), moduli)[0] - np.array(head_offsets(moduli))
+        rows = HeadRows(moduli)(np.array([key]))[0] - np.array(head_offsets(moduli))
         assert rows.tolist() == case["rows"]

@@ -12,6 +12,8 @@ import pytest
 from tests import naive
 from tokagnostic.errors import InvalidValueError, SourceError
 from tokagnostic.hashing import HashCache, NgramHasher
+from tokagnostic.hashing.polynomial import BASES, CHECK_BASES, PRIME, hash_bytes, hash_lane
+from tokagnostic.hashing.windows_numba import window_keys
 from tokagnostic.tokens.token_bytes import TokenBytes
 
 TOKENS = [b"a", b" b", None, b"\x00", b"", b" ", "é".encode() * 40]
@@ -54,6 +56,22 @@ def test_keep_leaves_the_invented_space_and_strip_takes_it(rule):
         for policy in ("strip", "keep")
     }
     assert keys == {"strip": naive.key_of(b"b"), "keep": naive.key_of(b" b")}
+
+
+def test_the_check_of_a_window_is_its_hash_under_other_bases() -> None:
+    tokens = [b" in", b"ter", None, b"nal", b"a" * 70]
+    cache = HashCache.build_check(TokenBytes.from_list(tokens, prefix="always"))
+    keys = window_keys(np.array([0, 1, 2, 0, 3, 4]), None, cache, 3)
+    windows = {(1, 1): b"inter", (4, 1): b"innal", (5, 2): b"innal" + b"a" * 70, (5, 0): b"a" * 70}
+    for (t, n), window in windows.items():
+        lane_0, lane_1 = (hash_lane(window, base) for base in CHECK_BASES)
+        assert keys[t, n] == lane_0 << 31 | lane_1 != hash_bytes(window)
+
+
+def test_the_bases_of_the_check_are_primitive_roots_of_their_own() -> None:
+    factors = (2, 3, 7, 11, 31, 151, 331)
+    assert not set(CHECK_BASES) & set(BASES)
+    assert all(pow(base, (PRIME - 1) // factor, PRIME) != 1 for base in CHECK_BASES for factor in factors)
 
 
 def test_an_unknown_policy_is_refused():

@@ -9,37 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests import naive
+from tests.hashing.sequences import PREFIXES, by_torch, cache_of, sequences
 from tokagnostic.errors import InvalidValueError
-from tokagnostic.hashing import HashCache, NgramHasher, windows_torch
-from tokagnostic.hashing.windows_numba import WindowStream
-from tokagnostic.tokens.token_bytes import TokenBytes
-
-PIECES = [b"a", b" ", b" a", b"  ", b"\x00", b"\x00\x00", b"\xff", b"\xc3", "é".encode(), b"the", b"x" * 300, b"", None]
-PREFIXES = ["none", "first", "always"]
-
-
-@st.composite
-def sequences(draw: st.DrawFn):
-    """A vocabulary, ids with masked ones among them, document starts (or none said), an order and a prefix rule."""
-    tokens = draw(st.lists(st.sampled_from(PIECES) | st.binary(max_size=5), min_size=1, max_size=8))
-    ids = draw(st.lists(st.integers(-2, len(tokens) - 1), max_size=20))
-    starts = draw(st.none() | st.lists(st.booleans(), min_size=len(ids), max_size=len(ids)))
-    return tokens, ids, starts, draw(st.integers(1, 7)), draw(st.sampled_from(PREFIXES))
-
-
-def cache_of(tokens, prefix="none", **settings) -> HashCache:
-    return HashCache.build(TokenBytes.from_list(tokens, prefix=prefix), **settings)
-
-
-def by_torch(cache: HashCache, ids: list, starts: list | None, order: int) -> list:
-    return windows_torch.window_keys(
-        torch.tensor(ids, dtype=torch.int64),
-        None if starts is None else torch.tensor(starts, dtype=torch.bool),
-        torch.from_numpy(cache.steps),
-        torch.from_numpy(cache.start_steps),
-        cache.prefix,
-        order,
-    ).tolist()
+from tokagnostic.hashing import NgramHasher
+from tokagnostic.hashing.windows_numba import BLOCK, WindowStream, window_keys
 
 
 @settings(deadline=None, max_examples=300)
@@ -81,6 +54,38 @@ def test_a_batch_equals_its_rows(case, num_rows):
     assert NgramHasher(cache, order)(batch, batch_flags).tolist() == expected
     if ids:
         assert by_torch(cache, rows, flags, order) == expected
+
+
+@pytest.mark.parametrize("length", [BLOCK - 1, BLOCK, BLOCK + 1, 2 * BLOCK + 63], ids=str)
+@pytest.mark.parametrize("prefix", PREFIXES)
+def test_windows_and_segments_reach_from_block_to_block(prefix, length):
+    """Ids without bytes stand around the border, so that a segment opens in one block and its first token is in another."""
+    tokens = [b" a", b"b", None, b" ", b"the"]
+    ids = np.random.default_rng(length).integers(-1, len(tokens), length).tolist()
+    starts = (np.random.default_rng(1).random(length) < 0.05).tolist()
+    for last in range(BLOCK - 1, length, BLOCK):
+        ids[last - 3 : last + 2] = [2] * len(ids[last - 3 : last + 2])
+        starts[last - 3] = True
+    cache = cache_of(tokens, prefix)
+    expected = naive.window_keys(tokens, ids, starts, 5, prefix)
+    assert window_keys(np.array(ids), np.array(starts), cache, 5).tolist() == expected
+    assert by_torch(cache, ids, starts, 5) == expected
+
+
+def test_a_stream_stays_as_it_was_when_it_refuses_an_id():
+    stream = WindowStream(cache_of([b" a", b"b"], "first"), 3)
+    before = stream.push(np.array([0, 1]))
+    with pytest.raises(InvalidValueError, match="token id 7 at position 300"):
+        stream.push(np.array([1] * 300 + [7]))
+    after = stream.push(np.array([0, 1]))
+    whole = naive.window_keys([b" a", b"b"], [0, 1, 0, 1], None, 3, "first")
+    assert [*before.tolist(), *after.tolist()] == whole
+
+
+@pytest.mark.parametrize("starts", [[True], [[True, False]], [True, False, False]], ids=str)
+def test_starts_of_another_shape_are_refused(starts):
+    with pytest.raises(InvalidValueError, match=r"starts of shape .* for ids of shape \[2\]"):
+        NgramHasher(cache_of([b"a"]), 2)(np.array([0, 0]), np.array(starts))
 
 
 @settings(deadline=None, max_examples=200)

@@ -13,7 +13,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 
 from tokagnostic.errors import InvalidValueError, SourceError
-from tokagnostic.hashing.polynomial import LANE_BITS, LAW, hash_tokens, power_table
+from tokagnostic.hashing.polynomial import BASES, CHECK_BASES, LANE_BITS, LAW, hash_tokens, power_table
 from tokagnostic.tokens.token_bytes import PrefixRule, TokenBytes
 
 PrefixPolicy = Literal["strip", "keep"]
@@ -65,16 +65,31 @@ class HashCache:
                 expected="at least as many embedding rows as ids",
                 remedy="Resize the host's embeddings, or use the tokenizer that belongs to it",
             )
+        return cls._build(token_bytes, num_ids, prefix, BASES)
+
+    @classmethod
+    def build_check(cls, token_bytes: TokenBytes) -> HashCache:
+        """A cache under `CHECK_BASES`: its keys check those of `build` where the bytes are no longer at hand.
+
+        It is of another law than memory files are, and is for counting within one process or job; it is never saved.
+
+        Args:
+            token_bytes: the vocabulary; invented spaces are taken out.
+        """
+        return cls._build(token_bytes, len(token_bytes), "strip", CHECK_BASES)
+
+    @classmethod
+    def _build(cls, token_bytes: TokenBytes, num_ids: int, prefix: PrefixPolicy, bases: tuple[int, int]) -> HashCache:
         data, offsets = token_bytes.data, token_bytes.offsets
-        powers = power_table(int(token_bytes.lengths.max(initial=0)))
-        steps = _steps(data, offsets[:-1], offsets[1:], powers, num_ids)
+        powers = power_table(int(token_bytes.lengths.max(initial=0)), bases)
+        steps = _steps(data, offsets[:-1], offsets[1:], powers, num_ids, bases)
         rule: PrefixRule = token_bytes.prefix if prefix == "strip" else "none"
         if rule == "none":
             return cls(steps, steps, rule, token_bytes.fingerprint, prefix)
         has_bytes = token_bytes.lengths > 0
         skipped = np.zeros(len(token_bytes), dtype=np.int64)
         skipped[has_bytes] = data[offsets[:-1][has_bytes]] == SPACE
-        start_steps = _steps(data, offsets[:-1] + skipped, offsets[1:], powers, num_ids)
+        start_steps = _steps(data, offsets[:-1] + skipped, offsets[1:], powers, num_ids, bases)
         return cls(steps, start_steps, rule, token_bytes.fingerprint, prefix)
 
     @classmethod
@@ -187,11 +202,18 @@ class HashCache:
         return dataclasses.replace(cache, start_steps=steps) if prefix == "none" else cache
 
 
-def _steps(data: np.ndarray, begins: np.ndarray, ends: np.ndarray, powers: np.ndarray, num_ids: int) -> np.ndarray:
+def _steps(
+    data: np.ndarray,
+    begins: np.ndarray,
+    ends: np.ndarray,
+    powers: np.ndarray,
+    num_ids: int,
+    bases: tuple[int, int],
+) -> np.ndarray:
     """(C, B) of the byte strings data[begins[v] : ends[v]], int64 [num_ids, 2]; (0, 0) where there are no bytes."""
     steps = np.zeros((num_ids, 2), dtype=np.int64)
     lengths = ends - begins
-    steps[: len(begins), 0] = hash_tokens(data, begins, ends)
+    steps[: len(begins), 0] = hash_tokens(data, begins, ends, bases)
     steps[: len(begins), 1] = powers[lengths, 0] << LANE_BITS | powers[lengths, 1]
     steps[: len(begins)][lengths == 0] = 0
     return steps

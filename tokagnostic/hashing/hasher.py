@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import cache
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, TypeVar
 
 import numpy as np
@@ -39,8 +41,7 @@ class NgramHasher:
             )
         self.cache = cache
         self.max_order = max_order
-        self._tensors: dict[device, tuple[Tensor, Tensor]] = {}
-        self._num_unknown: dict[device, Tensor] = {}
+        self._tensors: dict[device, tuple[Tensor, Tensor, Tensor]] = {}
 
     def __call__(self, input_ids: Array, starts: Array | None = None) -> Array:
         """Hash every window that ends at each position.
@@ -60,29 +61,44 @@ class NgramHasher:
             return window_keys(input_ids, starts, self.cache, self.max_order)
         import torch
 
-        if input_ids.device.type == "cpu" and not torch.compiler.is_compiling():
+        if input_ids.is_cpu and not torch.compiler.is_compiling():
             flags = None if starts is None else starts.numpy()
             return torch.from_numpy(window_keys(input_ids.numpy(), flags, self.cache, self.max_order))
         from tokagnostic.hashing import windows_torch
 
-        steps, start_steps = self._on(input_ids.device)
-        self._count_unknown(input_ids)
-        return windows_torch.window_keys(input_ids, starts, steps, start_steps, self.cache.prefix, self.max_order)
+        window_keys_there = windows_torch.window_keys
+        if not torch.compiler.is_compiling() and has_triton(input_ids.device):
+            from tokagnostic.hashing import windows_triton
+
+            window_keys_there = windows_triton.window_keys
+        return window_keys_there(
+            input_ids, starts, *self.on(input_ids.device), prefix=self.cache.prefix, max_order=self.max_order
+        )
 
     @property
     def num_unknown_ids(self) -> int:
         """How many ids that the cache does not have were met on devices so far."""
-        return sum(int(count) for count in self._num_unknown.values())
+        return sum(int(num_unknown) for *_, num_unknown in self._tensors.values())
 
-    def _on(self, where: device) -> tuple[Tensor, Tensor]:
+    def on(self, where: device) -> tuple[Tensor, Tensor, Tensor]:
+        """What kernels on a device work with: the cache's steps, its steps at segment starts, and a count.
+
+        Returns:
+            steps: C(t) and B(|t|) of each id, int64 [V, 2].
+            start_steps: the same at a segment start, int64 [V, 2].
+            num_unknown: ids met so far that the cache does not have, int64 [1].
+        """
         import torch
 
         if where not in self._tensors:
             steps = torch.from_numpy(self.cache.steps).to(where)
             same = self.cache.start_steps is self.cache.steps
-            self._tensors[where] = (steps, steps if same else torch.from_numpy(self.cache.start_steps).to(where))
+            start_steps = steps if same else torch.from_numpy(self.cache.start_steps).to(where)
+            self._tensors[where] = steps, start_steps, torch.zeros(1, dtype=torch.int64, device=where)
         return self._tensors[where]
 
-    def _count_unknown(self, input_ids: Tensor) -> None:
-        count = (input_ids >= self.cache.num_ids).sum()
-        self._num_unknown[input_ids.device] = self._num_unknown.get(input_ids.device, 0) + count
+
+@cache
+def has_triton(where: device) -> bool:
+    """Whether kernels of Triton run on a device: it is a GPU, and the package is there."""
+    return where.type == "cuda" and find_spec("triton") is not None

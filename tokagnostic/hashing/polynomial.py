@@ -18,6 +18,8 @@ PRIME = 2**31 - 1
 """P: the field."""
 BASES = (314159268, 271828187)
 """One primitive root modulo P per lane."""
+CHECK_BASES = (1414213564, 1618033989)
+"""Two other primitive roots: keys under them tell apart, but for a stated chance, what shares a key under `BASES`."""
 LANE_BITS = 31
 """A key is `lane_0 << LANE_BITS | lane_1`."""
 NO_WINDOW = -1
@@ -47,32 +49,33 @@ def hash_bytes(data: bytes) -> int:
     return lane_0 << LANE_BITS | lane_1
 
 
-def hash_tokens(data: np.ndarray, begins: np.ndarray, ends: np.ndarray) -> np.ndarray:
+def hash_tokens(data: np.ndarray, begins: np.ndarray, ends: np.ndarray, bases: tuple[int, int] = BASES) -> np.ndarray:
     """The key of every token of a vocabulary: C(t) of Eq. 5, both lanes in one number.
 
     Args:
         data: token bytes, uint8 [L].
         begins: first byte of each token, int64 [V].
         ends: one past its last byte, int64 [V].
+        bases: one per lane.
 
     Returns:
         Keys, int64 [V]; 0 for an empty token.
     """
-    keys: np.ndarray = _hash_tokens(np.ascontiguousarray(data), begins, ends, *BASES)
+    keys: np.ndarray = _hash_tokens(np.ascontiguousarray(data), begins, ends, *bases)
     return keys
 
 
-def power_table(max_length: int) -> np.ndarray:
+def power_table(max_length: int, bases: tuple[int, int] = BASES) -> np.ndarray:
     """B(p) = base ** p mod P of Eq. 6, for p = 0 .. max_length.
 
     Returns:
         Powers, int64 [max_length + 1, 2].
     """
-    powers = np.empty((max_length + 1, len(BASES)), dtype=np.int64)
-    row = [1] * len(BASES)
+    powers = np.empty((max_length + 1, len(bases)), dtype=np.int64)
+    row = [1] * len(bases)
     for length in range(max_length + 1):
         powers[length] = row
-        row = [power * base % PRIME for power, base in zip(row, BASES, strict=True)]
+        row = [power * base % PRIME for power, base in zip(row, bases, strict=True)]
     return powers
 
 

@@ -10,7 +10,13 @@ from tokagnostic.tokens.token_bytes import PrefixRule
 
 
 def window_keys(
-    input_ids: Tensor, starts: Tensor | None, steps: Tensor, start_steps: Tensor, prefix: PrefixRule, max_order: int
+    input_ids: Tensor,
+    starts: Tensor | None,
+    steps: Tensor,
+    start_steps: Tensor,
+    num_unknown: Tensor,
+    prefix: PrefixRule,
+    max_order: int,
 ) -> Tensor:
     """Hash every window of 1..N tokens that ends at each position.
 
@@ -19,6 +25,7 @@ def window_keys(
         starts: True at the first position of each document, bool, same shape; by default position 0 of every row.
         steps: C(t) and B(|t|) of each id, int64 [V, 2], on the device of the ids.
         start_steps: the same at a segment start, int64 [V, 2].
+        num_unknown: int64 [1], to which the number of ids that the cache does not have is added.
         prefix: where segment starts are.
         max_order: N.
 
@@ -28,7 +35,9 @@ def window_keys(
     if starts is None:
         starts = torch.zeros_like(input_ids, dtype=torch.bool)
         starts[..., :1] = True
-    known = (input_ids >= 0) & (input_ids < len(steps))
+    unknown = input_ids >= len(steps)
+    num_unknown += unknown.sum()
+    known = (input_ids >= 0) & ~unknown
     index = torch.where(known, input_ids, 0)
     value, power = (steps[index] * known.unsqueeze(-1)).unbind(-1)  # [..., T]
     if prefix != "none":

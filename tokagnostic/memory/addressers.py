@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
-import torch
 from torch import Tensor
 
-from tokagnostic.hashing.addresses import head_moduli, head_offsets, rows_of_keys
-from tokagnostic.hashing.polynomial import NO_WINDOW
+from tokagnostic.hashing.addresses import head_moduli, head_offsets
+from tokagnostic.hashing.rows import HeadRows
 
 
 class ModuloAddresser:
@@ -26,18 +23,26 @@ class ModuloAddresser:
         self.num_heads = num_heads
         self.num_tables = num_tables
         self._asked_rows = num_rows
+        self._found: list[HeadRows] = []
 
-    @cached_property
+    @property
+    def heads(self) -> list[HeadRows]:
+        """What addresses keys in each table."""
+        # No cached_property: under Python 3.11 it takes a lock, which a compiled graph cannot.
+        if not self._found:
+            taken: set[int] = set()
+            for _ in range(self.num_tables):
+                moduli = head_moduli(self._asked_rows, self.num_heads, taken)
+                taken.update(moduli)
+                self._found.append(HeadRows(moduli))
+        return self._found
+
+    @property
     def moduli(self) -> list[list[int]]:
         """M_k of each table's heads."""
-        moduli: list[list[int]] = []
-        taken: set[int] = set()
-        for _ in range(self.num_tables):
-            moduli.append(head_moduli(self._asked_rows, self.num_heads, taken))
-            taken.update(moduli[-1])
-        return moduli
+        return [list(heads.moduli) for heads in self.heads]
 
-    @cached_property
+    @property
     def offsets(self) -> list[list[int]]:
         """First row of each table's heads."""
         return [head_offsets(moduli) for moduli in self.moduli]
@@ -49,9 +54,4 @@ class ModuloAddresser:
 
     def __call__(self, keys: Tensor, table: int = 0) -> Tensor:
         """Address keys, int64 [...], in one table: rows, int64 [..., K]; -1 where there is no key."""
-        if keys.device.type == "cpu" and not torch.compiler.is_compiling():
-            return torch.from_numpy(rows_of_keys(keys.numpy(), self.moduli[table]))
-        moduli = torch.tensor(self.moduli[table], device=keys.device)
-        offsets = torch.tensor(self.offsets[table], device=keys.device)
-        rows = keys.unsqueeze(-1) % moduli + offsets
-        return torch.where(keys.unsqueeze(-1) >= 0, rows, NO_WINDOW)
+        return self.heads[table](keys)

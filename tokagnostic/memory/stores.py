@@ -74,7 +74,8 @@ class _Lookup(torch.autograd.Function):
         ctx.save_for_backward(rows)
         ctx.table_shape = table.shape  # type: ignore[attr-defined]
         vectors = table.index_select(0, rows.reshape(-1).clamp(min=0)).view(*rows.shape, table.shape[1])
-        if rows.numel() and rows.min() < 0:
+        # A compiled graph cannot look; filling nothing costs it little.
+        if torch.compiler.is_compiling() or (rows.numel() and rows.min() < 0):
             vectors.masked_fill_((rows < 0).unsqueeze(-1), 0)
         return vectors
 
