@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from tokagnostic import plots
 from tokagnostic.errors import InvalidValueError, MissingExtraError
+from tokagnostic.plots import curves, drawing
 
 OVERLAP = {
     "target": "bytes 4k",
@@ -109,7 +110,7 @@ class TestEveryFigure:
                 assert not [other for other, its in boxes[:i] if its.overlaps(box)], name
             checked.append(len(boxes))
 
-        monkeypatch.setattr(plots, "_save", check)
+        monkeypatch.setattr(drawing, "save", check)
         draw(tmp_path / "figure.png")
         assert checked[0] > 5
 
@@ -152,7 +153,7 @@ class TestOverlap:
     def test_puts_the_target_order_along_x(self, monkeypatch) -> None:
         pytest.importorskip("matplotlib", reason="matplotlib is in the extra `plot`")
         figures = []
-        monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure))
+        monkeypatch.setattr(drawing, "save", lambda figure, path: figures.append(figure))
         plots.plot_overlap(OVERLAP, "figure.png", counting="weighted")
         above, below = figures[0].axes
         assert above.images[0].get_array().tolist() == [[91.5, 92.5, 93.5]]
@@ -175,11 +176,11 @@ class TestCurves:
             {"tokens": 3, "loss": float("nan")},
             {"tokens": 4, "loss": 1.0},
         ]
-        assert plots._points(records, "tokens", "loss") == [(1.0, 2.0), (4.0, 1.0)]
+        assert curves._points(records, "tokens", "loss") == [(1.0, 2.0), (4.0, 1.0)]
 
     def test_smooth_by_the_records_up_to_a_point(self) -> None:
         points = [(1.0, 4.0), (2.0, 2.0), (3.0, 0.0), (4.0, 6.0)]
-        assert plots._smooth(points, 2) == [(1.0, 4.0), (2.0, 3.0), (3.0, 1.0), (4.0, 3.0)]
+        assert curves._smooth(points, 2) == [(1.0, 4.0), (2.0, 3.0), (3.0, 1.0), (4.0, 3.0)]
 
     def test_without_a_point_are_an_error(self, tmp_path) -> None:
         with pytest.raises(InvalidValueError, match="'bpb'"):
@@ -188,7 +189,7 @@ class TestCurves:
     @given(st.lists(st.floats(0, 100), max_size=12), st.floats(0.5, 20))
     def test_names_are_moved_apart_and_not_without_need(self, wanted, gap) -> None:
         wanted = sorted(wanted)
-        placed = plots._spread(wanted, gap)
+        placed = curves._spread(wanted, gap)
         steps = [b - a for a, b in pairwise(placed)]
         assert all(step >= gap - 1e-6 for step in steps)
         if all(b - a >= gap for a, b in pairwise(wanted)):
@@ -218,7 +219,7 @@ class TestControls:
 def test_seen_and_novel_have_one_scale(monkeypatch) -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is in the extra `plot`")
     figures = []
-    monkeypatch.setattr(plots, "_save", lambda figure, path: figures.append(figure))
+    monkeypatch.setattr(drawing, "save", lambda figure, path: figures.append(figure))
     plots.plot_seen_novel(SPLIT, "figure.png")
     widths = [axes.get_xlim()[1] - axes.get_xlim()[0] for axes in figures[0].axes]
     assert widths[0] == pytest.approx(widths[1])

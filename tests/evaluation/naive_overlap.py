@@ -86,3 +86,23 @@ def naive_mean(
         shares = [100.0 * any_order[n] / windows[n] for windows, any_order, _ in counts if windows[n]]
         means.append(sum(shares) / len(shares) if shares else None)
     return means
+
+
+def naive_corpus_overlap(
+    texts: Sequence[str], target: TextEncoder, reference: TextEncoder, max_order: int, *, unique: bool
+) -> dict[str, object]:
+    """The shares as the JSON holds them, with all texts as one document whose windows do not cross texts."""
+    orders = range(1, max_order + 1)
+    ids = [(target.encode(text), reference.encode(text)) for text in texts]
+    found_in = [{window for _, its in ids for window in naive_windows(reference.token_bytes, its, m)} for m in orders]
+    found_anywhere = set().union(*found_in)
+    windows, any_order, matrix = [], [], []
+    for n in orders:
+        wanted = [window for own, _ in ids for window in naive_windows(target.token_bytes, own, n)]
+        if unique:
+            wanted = list(set(wanted))
+        windows.append(len(wanted))
+        any_order.append(percent(sum(window in found_anywhere for window in wanted), len(wanted)))
+        matrix.append([percent(sum(window in found for window in wanted), len(wanted)) for found in found_in])
+    same_order = [matrix[n][n] for n in range(max_order)]
+    return {"num_windows": windows, "any_order": any_order, "same_order": same_order, "matrix": matrix}

@@ -89,3 +89,15 @@ def _byte_pieces_are_ordinary(tokenizer: Tokenizer) -> Tokenizer:
     state = json.loads(tokenizer.to_str())
     state["added_tokens"] = [token for token in state["added_tokens"] if not token["content"].startswith("<0x")]
     return Tokenizer.from_str(json.dumps(state))
+
+
+def lower_unigram(prepend: str = "first") -> Tokenizer:
+    """Unigram with a mark for the space before segments, and an unknown id for whatever is not lower case."""
+    pieces = ["▁", *"abcdefghijklmnopqrstuvwxyz", "▁a", "in", "▁in", "er", "▁the", "ternal", "riv"]
+    tokenizer = Tokenizer(
+        models.Unigram([("<unk>", -10.0), *((piece, -2.0 - i / 50) for i, piece in enumerate(pieces))], 0)
+    )
+    tokenizer.add_special_tokens(["<unk>"])
+    tokenizer.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=prepend)
+    tokenizer.decoder = decoders.Metaspace(prepend_scheme=prepend)
+    return tokenizer

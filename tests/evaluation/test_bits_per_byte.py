@@ -11,11 +11,11 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from overlap_tokenizers import byte_level, word_piece
 from scored_models import KnownModel, PlaceModel, attach_heard, naive_place_nats, tiny_host
 from tokenizers import normalizers
 from transformers import PreTrainedTokenizerFast
 
+from tests.evaluation.overlap_tokenizers import byte_level, word_piece
 from tokagnostic.corpus import Document
 from tokagnostic.errors import CorpusError, HostError, InvalidValueError
 from tokagnostic.evaluation.bits_per_byte import bits_per_byte

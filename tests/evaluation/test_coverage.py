@@ -6,9 +6,9 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from naive_overlap import naive_windows
-from overlap_tokenizers import TEXT, byte_level, metaspace, trained_byte_level
 
+from tests.evaluation.naive_overlap import naive_windows
+from tests.evaluation.overlap_tokenizers import TEXT, byte_level, metaspace, trained_byte_level
 from tokagnostic.errors import CorpusError
 from tokagnostic.evaluation.coverage import coverage
 from tokagnostic.evaluation.coverage_report import BANDS, Noise

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from naive_overlap import naive_windows
-from overlap_tokenizers import TEXT, byte_level, metaspace, trained_byte_level
 
+from tests.evaluation.naive_overlap import naive_windows
+from tests.evaluation.overlap_tokenizers import TEXT, byte_level, metaspace, trained_byte_level
 from tokagnostic.errors import CorpusError, InvalidValueError, SourceError
 from tokagnostic.evaluation.key_set import KeySet, SortedRuns
 from tokagnostic.hashing.polynomial import hash_bytes

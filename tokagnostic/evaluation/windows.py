@@ -59,7 +59,10 @@ class WindowReader:
         Raises:
             CorpusError: for a document that is not UTF-8.
         """
-        pieces = self.encoder.encode_batch([document.text for document in documents])
+        return self.windows_of(self.encoder.encode_batch([document.text for document in documents]))
+
+    def windows_of(self, pieces: Sequence[np.ndarray]) -> WindowBatch:
+        """Hash documents that are ids already, int64 [T] each."""
         bounds = np.zeros(len(pieces) + 1, dtype=np.int64)
         np.cumsum([len(piece) for piece in pieces], out=bounds[1:])
         input_ids = np.concatenate([*pieces, np.zeros(0, dtype=np.int64)]).astype(np.int64)
@@ -72,22 +75,33 @@ def document_batches(documents: Iterable[AnyDocument]) -> Iterator[list[Document
     Raises:
         CorpusError: for a text that has no UTF-8, or if there is no document at all.
     """
+    found = False
+    for batch in group_documents(documents):
+        found = True
+        yield batch
+    if not found:
+        raise CorpusError(
+            "no document was given", expected="a text to measure on", remedy="Name a source that is not empty"
+        )
+
+
+def group_documents(documents: Iterable[AnyDocument]) -> Iterator[list[Document]]:
+    """The batches of `document_batches`, of which there may be none.
+
+    Raises:
+        CorpusError: for a text that has no UTF-8.
+    """
     batch: list[Document] = []
-    num_bytes = num_documents = 0
-    for item in documents:
-        document = item if isinstance(item, Document) else _document_of(item, num_documents)
+    num_bytes = 0
+    for index, item in enumerate(documents):
+        document = item if isinstance(item, Document) else _document_of(item, index)
         batch.append(document)
-        num_documents += 1
         num_bytes += len(document.data)
         if num_bytes >= BATCH_BYTES or len(batch) >= BATCH_DOCUMENTS:
             yield batch
             batch, num_bytes = [], 0
     if batch:
         yield batch
-    if num_documents == 0:
-        raise CorpusError(
-            "no document was given", expected="a text to measure on", remedy="Name a source that is not empty"
-        )
 
 
 def _document_of(text: str | bytes, index: int) -> Document:

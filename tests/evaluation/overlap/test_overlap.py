@@ -6,14 +6,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from naive_overlap import naive_mean, naive_overlap
-from overlap_tokenizers import TEXT, byte_level, metaspace, trained_byte_level, word_piece
 from tokenizers import normalizers
 
+from tests.evaluation.naive_overlap import naive_mean, naive_overlap
+from tests.evaluation.overlap_tokenizers import TEXT, byte_level, metaspace, trained_byte_level, word_piece
 from tokagnostic.corpus import Document
 from tokagnostic.errors import CorpusError, InvalidValueError
-from tokagnostic.evaluation import overlap
-from tokagnostic.evaluation.overlap import Overlap, ngram_overlap
+from tokagnostic.evaluation.overlap import Overlap, OverlapCounter, count_overlap, ngram_overlap
+from tokagnostic.evaluation.overlap import table as overlap_table
 from tokagnostic.hashing.windows_numba import window_keys as original
 from tokagnostic.tokens.encoder import TextEncoder
 
@@ -64,7 +64,7 @@ class TestCounts:
     @pytest.mark.parametrize("table_windows", [1, 3, 64, 1000])
     def test_do_not_depend_on_the_number_of_passes(self, encoders, monkeypatch, table_windows) -> None:
         whole = ngram_overlap(TEXT, encoders["metaspace"], encoders["byte-level"])
-        monkeypatch.setattr(overlap, "TABLE_WINDOWS", table_windows)
+        monkeypatch.setattr(overlap_table, "TABLE_WINDOWS", table_windows)
         assert ngram_overlap(TEXT, encoders["metaspace"], encoders["byte-level"]).to_dict() == whole.to_dict()
 
     @pytest.mark.parametrize("batch_documents", [1, 2, 3])
@@ -72,6 +72,16 @@ class TestCounts:
         whole = ngram_overlap(TEXT, encoders["metaspace"], encoders["byte-level"])
         monkeypatch.setattr("tokagnostic.evaluation.windows.BATCH_DOCUMENTS", batch_documents)
         assert ngram_overlap(TEXT, encoders["metaspace"], encoders["byte-level"]).to_dict() == whole.to_dict()
+
+    @pytest.mark.parametrize("threads", [1, 2, 3, 50])
+    def test_do_not_depend_on_the_number_of_threads(self, encoders, threads) -> None:
+        texts = [*TEXT, "", *TEXT, "a"]
+        pair = [encoders["metaspace"]], [encoders["byte-level"]]
+        whole = count_overlap(texts, *pair)[0][0].to_dict()
+        counter = OverlapCounter(*pair, threads=threads)
+        counts = counter.none()
+        counter.add(counts, [Document(text.encode(), "here") for text in texts], 0)
+        assert counts[0][0].to_dict() == whole
 
     def test_are_the_same_for_documents_strings_and_bytes(self, encoders) -> None:
         kinds = [TEXT, [text.encode() for text in TEXT], [Document(text.encode(), "here") for text in TEXT]]

@@ -1,0 +1,1 @@
+"""Counting on many machines, and joining what they counted."""

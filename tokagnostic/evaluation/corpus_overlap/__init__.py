@@ -1,0 +1,1 @@
+"""The same over a whole corpus as one document, larger than memory, by sorted runs on disk."""
