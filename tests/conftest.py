@@ -12,6 +12,8 @@ from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre
 
 # The models here are so small that a second thread costs more than it brings. Read once, when torch is first imported.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+# Kernels for GPUs are run by Triton's interpreter. Read when triton, and so perhaps torch, is first imported.
+os.environ.setdefault("TRITON_INTERPRET", "1")
 
 TRAINING_TEXT = (
     "The river runs through the old stone town, and every spring it rises over the lower bridge.",

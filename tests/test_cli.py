@@ -211,6 +211,22 @@ class TestMistakes:
     def test_verify_with_a_tokenizer(self, call, place) -> None:
         assert "--verify" in one_line(call("inspect", place / "a", "--verify"))
 
+    @pytest.mark.parametrize(
+        ("arguments", "told"),
+        [
+            ((), "no name"),
+            (("a", "a", "a"), "3 names"),
+            (("a", "memory.safetensors"), "2 names"),
+            (("a", "--data", "text.txt"), "data with"),
+            (("run",), "run/tokenizer"),
+            (("run", "a"), "run/tokenizer"),
+        ],
+        ids=["nothing", "three", "a memory", "a text for one", "a run", "a run and another"],
+    )
+    def test_inspect_of_what_cannot_be_inspected(self, arguments, told, call, place) -> None:
+        here = [name if name.startswith("--") else place / name for name in arguments]
+        assert told in one_line(call("inspect", *here))
+
     @pytest.mark.parametrize("layers", [["5"], ["0", "0"]], ids=["out of range", "twice"])
     def test_layers_that_the_host_does_not_have(self, layers, call, place, tmp_path, capsys) -> None:
         with pytest.raises(SystemExit) as stop:
@@ -271,7 +287,7 @@ class TestMistakes:
             called = Called(stop.value.code, *capsys.readouterr())
         assert "text.txt" in one_line(called)
 
-    @pytest.mark.parametrize("figure", ["x.pdf", "x", "x.PNG"])
+    @pytest.mark.parametrize("figure", ["x.jpeg", "x", "x.PNG"])
     def test_a_figure_of_an_unknown_format_is_told_before_the_work(self, figure, call, place) -> None:
         arguments = ("--target", "nothere", "--reference", "nothere", "--figure", figure)
         assert ".png or .svg" in one_line(call("overlap", *arguments))
@@ -435,8 +451,17 @@ class TestResults:
         facts = json.loads(call("inspect", place / "memory.safetensors", "--verify", "--json").out)
         assert facts["digests"] == "verified" and facts["config"]["num_rows"] == 211
         facts = json.loads(call("inspect", place / "a", "--json").out)
-        assert facts["ids"] == 420
+        assert facts["num_ids"] == 420
         assert "fidelity" in call("inspect", place / "b").out
+
+    def test_inspect_of_two_tokenizers_compares_them(self, call, place) -> None:
+        arguments = ("inspect", place / "a", place / "b", "--data", place / "text.txt", "--documents", "paragraph")
+        comparison = json.loads(call(*arguments, "--json").out)
+        assert comparison["text"]["num_documents"] == 12
+        assert comparison["shared"]["bytes"]["num_shared"] > comparison["shared"]["strings"]["num_shared"] > 0
+        assert "tokens, as bytes" in call(*arguments).out
+        alike = json.loads(call("inspect", place / "a", place / "a", "--data", place / "text.txt", "--json").out)
+        assert alike["same_table"] and alike["same_windows"]
 
     def test_attach_reads_the_memory_under_the_other_tokenizer(self, place, tmp_path, capsys) -> None:
         capsys.readouterr()

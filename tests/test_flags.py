@@ -31,7 +31,7 @@ def toml(tmp_path: Path) -> Write:
 class TestFlags:
     def test_make_a_config_and_say_whether_json_is_wanted(self) -> None:
         options, as_json = parse_flags(OverlapOptions, ["--target", "a", "--reference=b", "--json"], "overlap")
-        assert options == OverlapOptions(target="a", reference="b")
+        assert options == OverlapOptions(target=("a",), reference=("b",))
         assert type(options) is OverlapOptions
         assert as_json is True
 
@@ -65,9 +65,9 @@ class TestFlags:
     def test_of_positional_values_may_be_left_out(self, arguments) -> None:
         assert parse_flags(CompareOptions, arguments, "compare")[0].reports == ("a", "b")
 
-    @pytest.mark.parametrize("arguments", [["x"], ["--spec", "x"], ["--spec=x"], ["--no-verify", "x"]], ids=" ".join)
+    @pytest.mark.parametrize("arguments", [["x"], ["--specs", "x"], ["--specs=x"], ["--no-verify", "x"]], ids=" ".join)
     def test_name_one_positional_value(self, arguments) -> None:
-        assert parse_flags(InspectOptions, arguments, "inspect")[0] == InspectOptions("x")
+        assert parse_flags(InspectOptions, arguments, "inspect")[0] == InspectOptions(specs=("x",))
 
     def test_may_name_nothing_where_nothing_is_needed(self) -> None:
         assert parse_flags(BenchOptions, [], "bench")[0] == BenchOptions()
@@ -127,9 +127,9 @@ class TestFlags:
 
 class TestToml:
     def test_gives_defaults_and_flags_win(self, toml) -> None:
-        path = toml('target = "a"\nreference = "b"\nmax_order = 3\ndata = ["x", "y"]\nlimit = 5\n')
+        path = toml('target = ["a"]\nreference = ["b"]\nmax_order = 3\ndata = ["x", "y"]\nlimit = 5\n')
         options, _ = parse_flags(OverlapOptions, ["--config", path, "--max-order", "2"], "overlap")
-        assert options == OverlapOptions(target="a", reference="b", max_order=2, data=("x", "y"), limit=5)
+        assert options == OverlapOptions(target=("a",), reference=("b",), max_order=2, data=("x", "y"), limit=5)
         options, _ = parse_flags(OverlapOptions, [f"--config={path}", "--data", "z"], "overlap")
         assert (options.data, options.max_order) == (("z",), 3)
 
@@ -156,9 +156,9 @@ class TestToml:
         assert (config.train_host, config.resume) == (True, False)
 
     def test_names_may_be_spelled_as_the_flags_are(self, toml) -> None:
-        path = toml('target = "-a b"\nreference = ""\nmax-order = 3\n')
-        options, _ = parse_flags(OverlapOptions, ["--config", path], "overlap")
-        assert options == OverlapOptions(target="-a b", reference="", max_order=3)
+        path = toml('text-field = "-a b"\noutput = ""\nmax-order = 3\n')
+        options, _ = parse_flags(OverlapOptions, ["--config", path, "--target", "a", "--reference", "b"], "overlap")
+        assert options == OverlapOptions(target=("a",), reference=("b",), text_field="-a b", output="", max_order=3)
 
     @pytest.mark.parametrize(
         ("text", "match"),
@@ -171,7 +171,7 @@ class TestToml:
             ("data = [1]", r"data = \[1\]"),
             ("documents = 'book'", "documents = 'book'.*'whole', 'line', 'paragraph', 'article'"),
             ("limit = 'many'", "limit = 'many'.*expected a whole number"),
-            ("target = {a = 1}", "target = .*expected a text"),
+            ("text_field = {a = 1}", "text_field = .*expected a text"),
         ],
         ids=lambda text: text,
     )

@@ -30,7 +30,7 @@ _HOME = {
     "save_attachment": "tokagnostic.host.saving",
     "load_attachment": "tokagnostic.host.saving",
     "bits_per_byte": "tokagnostic.evaluation.bits_per_byte",
-    "ngram_overlap": "tokagnostic.evaluation.overlap",
+    "ngram_overlap": "tokagnostic.evaluation.overlap.counting",
     "coverage": "tokagnostic.evaluation.coverage",
     "KeySet": "tokagnostic.evaluation.key_set",
     "PretrainConfig": "tokagnostic.training.config",

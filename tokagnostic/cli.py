@@ -19,6 +19,7 @@ from tokagnostic.progress import progress_bar
 
 if TYPE_CHECKING:
     from tokagnostic.corpus import Document
+    from tokagnostic.options import InspectOptions
 
 
 def demo(arguments: Sequence[str]) -> None:
@@ -126,26 +127,53 @@ def generate(arguments: Sequence[str]) -> None:
 
 
 def overlap(arguments: Sequence[str]) -> None:
-    """Measure the n-grams that two tokenizers share on a text, byte for byte."""
+    """Measure the n-grams that tokenizers share on a text, byte for byte, and say why they miss the others."""
     from tokagnostic.corpus import Corpus
     from tokagnostic.options import OverlapOptions
 
     options, as_json = parse_flags(OverlapOptions, arguments, "overlap")
     check_output(options.output)
+    check_output(options.csv)
+    check_output(options.work_folder, is_folder=True)
     check_figure(options.figure)
     corpus = Corpus(options)
-    from tokagnostic.evaluation.overlap import ngram_overlap
-    from tokagnostic.plots import plot_overlap
-    from tokagnostic.tokens.sources import load_tokenizer
+    from tokagnostic.evaluation.corpus_overlap.whole import with_whole_corpus
+    from tokagnostic.evaluation.overlap import overlap_square
+    from tokagnostic.evaluation.overlap.csv_lines import write_csv
+    from tokagnostic.plots import plot_overlap, plot_overlap_square
 
-    target, reference = load_tokenizer(options.target), load_tokenizer(options.reference)
     with progress_bar("overlap", "B", delay=1) as bar:
-        result = ngram_overlap(_counted(corpus, bar), target, reference, options.max_order)
-    write_result(options.output, result.to_dict(), options)
+        square = overlap_square(
+            _counted(corpus, bar),
+            options.target,
+            options.reference,
+            options.max_order,
+            processes=options.processes,
+            resamples=options.resamples,
+            seed=options.seed,
+        )
+    intake = dataclasses.asdict(corpus.counts)
+    if options.scope == "corpus":
+        square = with_whole_corpus(
+            square,
+            corpus,
+            options.target,
+            options.reference,
+            memory_mib=options.memory_mib,
+            folder=options.work_folder,
+        )
+    single = len(options.target) == len(options.reference) == 1
+    result = {**(square.pairs[0][0] if single else square).to_dict(), "intake": intake}
+    write_result(options.output, result, options)
+    if options.csv:
+        write_csv(square, options.csv)
+        write_config_beside(options.csv, options)
     if options.figure:
-        plot_overlap(result.to_dict(), options.figure)
+        (plot_overlap if single else plot_overlap_square)(result, options.figure)
         write_config_beside(options.figure, options)
-    _print(result.to_dict(), result.to_text(), as_json)
+    left_out = ", ".join(f"{intake[name]:,} {name}" for name in ("empty", "skipped", "replaced") if intake[name])
+    note = f"\nof the source's documents: {left_out}" if left_out else ""
+    _print(result, (square.pairs[0][0] if single else square).to_text() + note, as_json)
 
 
 def coverage(arguments: Sequence[str]) -> None:
@@ -170,22 +198,36 @@ def coverage(arguments: Sequence[str]) -> None:
 
 
 def inspect(arguments: Sequence[str]) -> None:
-    """Say what a tokenizer or a memory file is."""
+    """Say what a tokenizer or a memory file is, or what two tokenizers share."""
     from tokagnostic.options import InspectOptions
-    from tokagnostic.studies.inspection import facts_text, inspect_memory, inspect_tokenizer
 
     options, as_json = parse_flags(InspectOptions, arguments, "inspect")
-    if options.spec.endswith(".safetensors"):
-        facts = inspect_memory(options.spec, options.verify)
-    elif options.verify:
-        raise InvalidValueError(
-            f"--verify with {options.spec}",
-            expected="a memory file, whose name ends in .safetensors",
-            remedy="Leave --verify out: a tokenizer's bytes are proven whenever it is read",
-        )
+    if len(options.specs) == 2:
+        _print(*_compared(options), as_json)
+        return
+    from tokagnostic.studies.inspection import inspect_memory, inspect_tokenizer
+    from tokagnostic.studies.inspection_text import facts_text, tokenizer_text
+
+    [spec] = options.specs
+    if spec.endswith(".safetensors"):
+        facts = inspect_memory(spec, options.verify)
+        _print(facts, facts_text(facts), as_json)
     else:
-        facts = inspect_tokenizer(options.spec)
-    _print(facts, facts_text(facts), as_json)
+        facts = inspect_tokenizer(spec)
+        _print(facts, tokenizer_text(facts), as_json)
+
+
+def _compared(options: InspectOptions) -> tuple[dict[str, Any], str]:
+    from tokagnostic.corpus import Corpus
+    from tokagnostic.studies.inspection import as_encoder
+    from tokagnostic.studies.inspection_text import comparison_text
+    from tokagnostic.studies.tokenizer_comparison import compare_tokenizers
+
+    corpus = Corpus(options)
+    first, second = map(as_encoder, options.specs)
+    with progress_bar("inspect", "B", delay=1) as bar:
+        comparison = compare_tokenizers(first, second, _counted(corpus, bar))
+    return comparison, comparison_text(comparison)
 
 
 def compare(arguments: Sequence[str]) -> None:

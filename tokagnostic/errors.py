@@ -6,6 +6,8 @@ that line and exits with code 2; anything else that escapes is a bug and keeps i
 
 from __future__ import annotations
 
+from typing import Any
+
 
 class TokagnosticError(Exception):
     """A mistake in what the program was given, or a state of the world that it cannot work with.
@@ -21,6 +23,16 @@ class TokagnosticError(Exception):
         self.given = given
         self.expected = expected
         self.remedy = remedy
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickled by its three parts, so that it comes out of another process as it was raised there."""
+        return _made_again, (type(self), self.given, self.expected, self.remedy)
+
+
+def _made_again(kind: type[TokagnosticError], given: str, expected: str, remedy: str) -> TokagnosticError:
+    error = kind.__new__(kind)
+    TokagnosticError.__init__(error, given, expected=expected, remedy=remedy)
+    return error
 
 
 class InvalidValueError(TokagnosticError, ValueError):
@@ -49,6 +61,10 @@ class HostError(TokagnosticError):
 
 class TrainingError(TokagnosticError):
     """A run that cannot start, go on, or be resumed."""
+
+
+class WorkerError(TokagnosticError):
+    """A process that died before it had done its part."""
 
 
 class MissingExtraError(TokagnosticError):

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Literal
 
 from tyro.conf import Positional
 
 from tokagnostic.corpus import CorpusConfig
+from tokagnostic.errors import InvalidValueError
 
 
 @dataclass(frozen=True)
@@ -54,16 +55,43 @@ class GenerateOptions:
 class OverlapOptions(CorpusConfig):
     """How much of a target tokenizer's n-grams in a text a reference tokenizer makes too, byte for byte."""
 
-    target: str
-    """The tokenizer that would read a memory: hf:name, a tokenizer.json, a folder, or a name in tokenizers_cfg."""
-    reference: str
-    """The tokenizer that the memory was trained with."""
+    target: tuple[str, ...]
+    """Tokenizers that would read a memory: each hf:name, a file, a folder, or a name in tokenizers_cfg."""
+    reference: tuple[str, ...]
+    """Tokenizers that the memory was trained with; every target is compared with each of them."""
     max_order: int = 7
     """Largest order, in tokens."""
+    resamples: int = 1000
+    """Resamples of the documents for the intervals; 0 for no intervals."""
+    seed: int = 0
+    """Of the resampling."""
+    processes: int | None = None
+    """Processes that count; unset: one per core if the text is large enough for it."""
+    scope: Literal["document", "corpus"] = "document"
+    """`corpus` counts once more with the whole corpus as one document, by sorted runs on disk."""
+    memory_mib: int = 512
+    """With scope corpus: MiB to use beside the tokenizers."""
+    work_folder: str | None = None
+    """With scope corpus: where its runs are, from which an interrupted count goes on; unset: a temporary folder."""
     output: str | None = None
     """Also write the result and its config to this JSON file."""
+    csv: str | None = None
+    """Also write all shares to this CSV file, one per line, with windows and intervals."""
     figure: str | None = None
-    """Also draw the heat map to this file (.png or .svg)."""
+    """Also draw the shares, and of one pair the causes of misses, to this file (.png, .svg or .pdf)."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.memory_mib < 1:
+            raise InvalidValueError(
+                f"memory_mib = {self.memory_mib}", expected="a whole number of at least 1", remedy="Raise it"
+            )
+        if self.work_folder is not None and self.scope != "corpus":
+            raise InvalidValueError(
+                f"work_folder {self.work_folder!r} with scope {self.scope!r}",
+                expected="a work folder for scope corpus only, which is what writes runs",
+                remedy="Add --scope corpus, or leave the work folder out",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,14 +108,41 @@ class CoverageOptions(CorpusConfig):
     """Also write the result and its config to this JSON file."""
 
 
-@dataclass(frozen=True)
-class InspectOptions:
-    """What a tokenizer or a memory file is."""
+@dataclass(frozen=True, kw_only=True)
+class InspectOptions(CorpusConfig):
+    """What a tokenizer or a memory file is; of two tokenizers, what they share, with a text to measure it on.
 
-    spec: Positional[str]
-    """A tokenizer (hf:name, a tokenizer.json, a folder, a name in tokenizers_cfg) or a memory file (.safetensors)."""
+    Raises:
+        InvalidValueError: if something else is named, or a setting does not belong to what is named.
+    """
+
+    specs: Positional[tuple[str, ...]]
+    """One or two tokenizers (hf:name, a file, a folder, a name in tokenizers_cfg), or a memory file (.safetensors)."""
     verify: bool = False
     """For a memory file: also hash every tensor against its digest."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        memories = [spec for spec in self.specs if spec.endswith(".safetensors")]
+        if len(self.specs) not in (1, 2) or (memories and len(self.specs) == 2):
+            raise InvalidValueError(
+                f"{len(self.specs)} names ({', '.join(self.specs)})" if self.specs else "no name",
+                expected="one tokenizer, two tokenizers to compare, or one memory file",
+                remedy="Name them; `tokagnostic overlap` measures many pairs at once",
+            )
+        if self.verify and not memories:
+            raise InvalidValueError(
+                f"--verify with {', '.join(self.specs)}",
+                expected="a memory file, whose name ends in .safetensors",
+                remedy="Leave --verify out: a tokenizer's bytes are proven whenever it is read",
+            )
+        of_text = [entry.name for entry in fields(CorpusConfig) if getattr(self, entry.name) != entry.default]
+        if of_text and len(self.specs) == 1:
+            raise InvalidValueError(
+                f"{of_text[0]} with {self.specs[0]} alone",
+                expected="two tokenizers, which are compared on a text",
+                remedy="Name another tokenizer, or leave it out",
+            )
 
 
 @dataclass(frozen=True)

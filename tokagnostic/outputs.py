@@ -50,13 +50,13 @@ def check_figure(path: str | None) -> None:
 def write_result(path: str | None, result: dict[str, Any], options: Any) -> None:
     """Write a result and what it was asked for to one JSON file."""
     if path is not None:
-        from tokagnostic.training.run import write_json
+        from tokagnostic.json_files import write_json
 
         write_json(Path(path), {**result, "config": dataclasses.asdict(options)})
 
 
 def write_config_beside(path: str, options: Any) -> None:
     """Write what was asked for beside a result that is no JSON: the config of curves.png is curves.config.json."""
-    from tokagnostic.training.run import write_json
+    from tokagnostic.json_files import write_json
 
     write_json(Path(path).with_suffix(".config.json"), dataclasses.asdict(options))

@@ -19,6 +19,7 @@ from tokagnostic.errors import HostError, InvalidValueError, MemoryFileError, So
 from tokagnostic.hashing import HashCache
 from tokagnostic.host.attach import attachment_of
 from tokagnostic.host.saving import load_attachment, save_attachment
+from tokagnostic.json_files import write_json
 from tokagnostic.memory.file import load_memory, read_recipe, save_memory, verify_memory
 from tokagnostic.training.hosts import fresh_llama, load_host
 from tokagnostic.training.run import (
@@ -28,7 +29,6 @@ from tokagnostic.training.run import (
     load_run,
     memory_file_of,
     read_metrics,
-    write_json,
 )
 
 IDS = torch.randint(0, 250, (2, 13), generator=torch.Generator().manual_seed(1))

@@ -26,6 +26,7 @@ from tokagnostic.evaluation.key_set import KeySet
 from tokagnostic.evaluation.overlap import ngram_overlap
 from tokagnostic.hashing import HashCache
 from tokagnostic.host import attach
+from tokagnostic.json_files import write_json
 from tokagnostic.memory.file import load_memory, save_memory
 from tokagnostic.memory.kinds import JointConfig
 from tokagnostic.studies.controls import (
@@ -43,7 +44,6 @@ from tokagnostic.training.config import FitConfig, HostConfig
 from tokagnostic.training.fit import FitResult, fit
 from tokagnostic.training.hosts import fresh_llama, seeded
 from tokagnostic.training.packing import TokenStream
-from tokagnostic.training.run import write_json
 
 logger = logging.getLogger(__name__)
 

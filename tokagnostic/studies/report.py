@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from tokagnostic.errors import InvalidValueError
+from tokagnostic.json_files import write_json
 from tokagnostic.plots import plot_controls, plot_learning_curves, plot_overlap, plot_seen_novel
-from tokagnostic.training.run import write_json
 
 MEANING = {
     "none": "no memory",

@@ -15,6 +15,7 @@ from tokagnostic.errors import CorpusError, TrainingError
 from tokagnostic.hashing import HashCache
 from tokagnostic.host import Attachment, attach
 from tokagnostic.host.saving import MEMORY_FILE, save_attachment
+from tokagnostic.json_files import write_json
 from tokagnostic.memory.file import load_memory, read_recipe, save_memory
 from tokagnostic.progress import progress_bar
 from tokagnostic.tokens.encoder import TextEncoder
@@ -31,7 +32,6 @@ from tokagnostic.training.run import (
     HOST_FOLDER,
     RESULT_FILE,
     TOKENIZER_FOLDER,
-    write_json,
 )
 from tokagnostic.training.state import refuse_difference
 from tokagnostic.training.updating import make_accelerator

@@ -142,11 +142,3 @@ def read_metrics(folder: str | Path) -> list[dict[str, Any]]:
         raise SourceError(
             f"{path} cannot be read ({error})", expected="the metrics of a run", remedy="Name the folder of a run"
         ) from error
-
-
-def write_json(path: Path, value: Any) -> None:
-    """Write a JSON file in one rename."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.partial")
-    partial.write_text(json.dumps(value, indent=1) + "\n", encoding="utf-8")
-    partial.replace(path)
