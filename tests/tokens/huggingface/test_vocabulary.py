@@ -189,7 +189,12 @@ class TestMark:
         added = [AddedToken(piece, normalized=False) for piece in ("▁▁", "▁▁▁", "<a>", "\n\n")]
         tokenizer.add_tokens(added)
         encoder = TextEncoder.of(tokenizer)
-        assert [bytes_of(tokenizer, piece) for piece in ("▁▁", "▁▁▁", "<a>", "\n\n")] == [b"  ", b"   ", b"<a>", b"\n\n"]
+        assert [bytes_of(tokenizer, piece) for piece in ("▁▁", "▁▁▁", "<a>", "\n\n")] == [
+            b"  ",
+            b"   ",
+            b"<a>",
+            b"\n\n",
+        ]
         text = "a:\n\n    b = <a>\n  x\n" + "".join(f"a{' ' * n}" for n in range(20))
         assert encoder.token_bytes.join(encoder.encode(text)) == text.encode()
         assert encoder.token_bytes.join(encoder.encode("a\u2581\u2581b")) == b"a  b"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from tokagnostic.errors import TokenizerError
 from tokagnostic.tokens.fidelity import Fidelity
 from tokagnostic.tokens.sentencepiece.model import SPACE_MARK, ModelType, PieceType, SentencePieceModel
-from tokagnostic.tokens.token_bytes import TokenBytes, TokenKind
+from tokagnostic.tokens.token_bytes import PrefixRule, TokenBytes, TokenKind
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 _KINDS = {
@@ -41,7 +41,7 @@ def read_vocabulary(model: SentencePieceModel) -> TokenBytes:
         else:
             data.append(_byte_of(v, piece) if kind is PieceType.BYTE else None)
     kinds = [_KINDS[kind] for kind in model.types]
-    prefix = "first" if model.adds_space else "none"
+    prefix: PrefixRule = "first" if model.adds_space else "none"
     return TokenBytes.from_list(data, kinds=kinds, prefix=prefix, fidelity=declare_fidelity(model))
 
 
