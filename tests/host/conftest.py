@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pytest
-from hosts import FAMILIES, make_host, make_memory
+from hosts import FAMILIES, USUAL, make_host, make_memory
 from torch import Tensor
 from transformers import PreTrainedModel
 
 from tokagnostic.memory import NgramMemory
 
 
-@pytest.fixture(params=sorted(FAMILIES))
+@pytest.fixture(
+    params=[name if name in USUAL else pytest.param(name, marks=pytest.mark.slow) for name in sorted(FAMILIES)]
+)
 def family(request: pytest.FixtureRequest) -> str:
     """Every family of hosts in turn."""
     return request.param

@@ -7,17 +7,31 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 from transformers import (
+    Gemma2Config,
+    Gemma2ForCausalLM,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
     GPT2Config,
     GPT2LMHeadModel,
     GPTNeoXConfig,
     GPTNeoXForCausalLM,
     LlamaConfig,
     LlamaForCausalLM,
+    MistralConfig,
+    MistralForCausalLM,
+    MixtralConfig,
+    MixtralForCausalLM,
+    Olmo2Config,
+    Olmo2ForCausalLM,
+    Phi3Config,
+    Phi3ForCausalLM,
     PreTrainedModel,
     Qwen2Config,
     Qwen2ForCausalLM,
     Qwen3Config,
     Qwen3ForCausalLM,
+    Qwen3NextConfig,
+    Qwen3NextForCausalLM,
 )
 
 from tokagnostic.hashing import HashCache
@@ -36,6 +50,13 @@ LEADING_SPACE_VOCABULARY = TokenBytes.from_list(TOKENS, prefix="first")
 
 _SIZES = {"vocab_size": NUM_ROWS, "hidden_size": 64, "num_hidden_layers": 3, "num_attention_heads": 4}
 _GATED = {**_SIZES, "intermediate_size": 96, "num_key_value_heads": 2}
+_ALTERNATING = ["sliding_attention", "full_attention", "sliding_attention"]
+_EXPERTS = {
+    "num_experts": 4,
+    "num_experts_per_tok": 2,
+    "moe_intermediate_size": 32,
+    "shared_expert_intermediate_size": 32,
+}
 _IDS = {"bos_token_id": EOS, "eos_token_id": EOS, "pad_token_id": EOS}
 
 FAMILIES: dict[str, Callable[[], PreTrainedModel]] = {
@@ -56,7 +77,32 @@ FAMILIES: dict[str, Callable[[], PreTrainedModel]] = {
         )
     ),
     "neox": lambda: GPTNeoXForCausalLM(GPTNeoXConfig(**_SIZES, intermediate_size=96, **_IDS)),
+    "mistral": lambda: MistralForCausalLM(MistralConfig(**_GATED, **_IDS, sliding_window=6)),
+    "gemma2": lambda: Gemma2ForCausalLM(Gemma2Config(**_GATED, **_IDS, head_dim=16, sliding_window=6)),
+    "gemma3": lambda: Gemma3ForCausalLM(
+        Gemma3TextConfig(**_GATED, **_IDS, head_dim=16, sliding_window=6, layer_types=_ALTERNATING)
+    ),
+    "phi3": lambda: Phi3ForCausalLM(Phi3Config(**_GATED, **_IDS)),
+    "olmo2": lambda: Olmo2ForCausalLM(Olmo2Config(**_GATED, **_IDS)),
+    "mixtral": lambda: MixtralForCausalLM(MixtralConfig(**_GATED, **_IDS, num_local_experts=4)),
+    "qwen3_next": lambda: Qwen3NextForCausalLM(
+        Qwen3NextConfig(
+            **_GATED,
+            **_IDS,
+            **_EXPERTS,
+            head_dim=16,
+            linear_num_key_heads=2,
+            linear_num_value_heads=4,
+            linear_key_head_dim=16,
+            linear_value_head_dim=16,
+            layer_types=["linear_attention", "full_attention", "linear_attention"],
+        )
+    ),
 }
+RECURRENT = ("qwen3_next",)
+"""Families with states that no one can take back: they cannot crop, nor divide a row into documents."""
+USUAL = ("gemma3", "gpt2", "llama")
+"""Families that the default tier tries: alternating windows, learned positions, and what most are like. The rest is slow."""
 
 
 def make_host(family: str = "llama") -> PreTrainedModel:

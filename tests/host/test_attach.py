@@ -12,6 +12,7 @@ from hosts import (
     EOS,
     LEADING_SPACE_VOCABULARY,
     NUM_ROWS,
+    RECURRENT,
     TOKENS,
     VOCABULARY,
     digest,
@@ -114,7 +115,8 @@ class TestEveryFamily:
         again, report = AutoModelForCausalLM.from_pretrained(tmp_path / "after", output_loading_info=True)
         assert not any(report.values())
         assert type(again) is type(family_host)
-        assert torch.equal(logits_of(again.eval(), random_ids()), before)
+        # The files are equal byte for byte; how tensors lie in memory may still change the last bit of a sum.
+        torch.testing.assert_close(logits_of(again.eval(), random_ids()), before, atol=1e-5, rtol=1e-5)
 
     def test_no_logit_depends_on_later_ids(self, family_host: PreTrainedModel, memory: NgramMemory) -> None:
         wake(attach(family_host, VOCABULARY, memory, layers=(0, 1)))
@@ -175,6 +177,8 @@ class TestEveryFamily:
         packed = logits_of(family_host, torch.cat(documents, dim=1), position_ids=positions, use_cache=False)
         alone = [logits_of(family_host, document) for document in documents]
         assert torch.equal(keys_read[0], torch.cat(keys_read[1:], dim=1))
+        if family_host.config.model_type in RECURRENT:
+            return  # its own states run on from one document into the next
         torch.testing.assert_close(packed, torch.cat(alone, dim=1), atol=1e-3, rtol=1e-3)
 
     def test_generation_without_a_cache_equals_whole_calls(
@@ -203,16 +207,6 @@ class TestEveryFamily:
             alone = family_host.generate(prompt, attention_mask=torch.ones_like(prompt), **settings)
             assert row[-4:].tolist() == alone[0, -4:].tolist()
 
-    def test_decoding_with_a_cache_is_refused_at_its_first_step(
-        self, family_host: PreTrainedModel, memory: NgramMemory
-    ) -> None:
-        """H-16: until the history travels with the cache, a step with a cache is an error with a way out."""
-        attachment = wake(attach(family_host, VOCABULARY, memory))
-        with pytest.raises(HostError, match="use_cache=False"):
-            family_host.generate(random_ids(1, 5), max_new_tokens=4, min_new_tokens=4, do_sample=False)
-        with attachment.disabled():
-            assert family_host.generate(random_ids(1, 5), max_new_tokens=4, min_new_tokens=4).shape == (1, 9)
-
     def test_embeddings_without_ids_are_refused_before_anything_is_computed(
         self, family_host: PreTrainedModel, memory: NgramMemory
     ) -> None:
@@ -228,19 +222,33 @@ class TestEveryFamily:
         assert computed == []
 
     @pytest.mark.filterwarnings("ignore:.*gradient_checkpointing:FutureWarning")
-    def test_gradient_checkpointing_is_refused_in_training_only(
-        self, family_host: PreTrainedModel, memory: NgramMemory
+    @pytest.mark.parametrize("use_reentrant", [False, True], ids=["saved tensors", "reentrant"])
+    @pytest.mark.parametrize("conv_kernel", [0, 4], ids=["no conv", "conv"])
+    def test_gradients_are_the_same_with_checkpointing(
+        self, family_host: PreTrainedModel, memory: NgramMemory, use_reentrant: bool, conv_kernel: int
     ) -> None:
-        attach(family_host, VOCABULARY, memory)
+        """M-15: two forwards, of different lengths, before one backward."""
+        attachment = wake(attach(family_host, VOCABULARY, memory, layers=(0, 2), conv_kernel=conv_kernel))
+        for layer in attachment.reader.values():
+            if layer.conv is not None:
+                torch.nn.init.normal_(layer.conv.weight, std=0.5)
         family_host.train()
-        family_host.gradient_checkpointing_enable()
-        with pytest.raises(HostError, match="checkpointing"):
-            family_host(random_ids(), use_cache=False)
-        family_host.eval()
-        logits_of(family_host, random_ids())
-        family_host.train()
-        family_host.gradient_checkpointing_disable()
-        family_host(random_ids(), use_cache=False)
+
+        def gradients() -> dict[str, torch.Tensor]:
+            family_host.zero_grad()
+            losses = [
+                family_host(ids, labels=ids, use_cache=False).loss
+                for ids in (random_ids(2, 9), random_ids(2, 5, seed=7))
+            ]
+            (losses[0] - 2 * losses[1]).backward()
+            return {name: p.grad.to_dense().clone() for name, p in family_host.named_parameters() if p.grad is not None}
+
+        expected = gradients()
+        family_host.gradient_checkpointing_enable({"use_reentrant": use_reentrant})
+        found = gradients()
+        assert found.keys() == expected.keys()
+        for name, gradient in expected.items():
+            torch.testing.assert_close(found[name], gradient, msg=name, atol=1e-5, rtol=1e-4)
 
     def test_hidden_states_can_still_be_recorded(self, family_host: PreTrainedModel, memory: NgramMemory) -> None:
         plain = family_host(random_ids(), output_hidden_states=True).hidden_states
@@ -386,7 +394,7 @@ def test_the_gate_mean_is_that_of_the_positions_read(host: PreTrainedModel, memo
     ids = torch.tensor([[2, EOS, 3]])
     logits_of(host, ids)
     hidden = host.get_input_embeddings()(ids)
-    _, gate = attachment.reader["0"].read(hidden, memory(ids))
+    gate = attachment.reader["0"].read(hidden, memory(ids)).gate
     (read,) = attachment.take_reads()
     assert read.gate_mean == pytest.approx(float(gate[0, [0, 2]].detach().mean()), abs=1e-6)
 
@@ -511,7 +519,7 @@ class TestRefusals:
             attach(host, VOCABULARY, make_memory(num_tables=2), layers=(0, 1, 2))
         assert structure(host) == before
 
-    @pytest.mark.parametrize("wrong", [{"gate": "tanh"}, {"conv_kernel": 4}], ids=["gate", "conv_kernel"])
+    @pytest.mark.parametrize("wrong", [{"gate": "tanh"}, {"conv_kernel": -4}], ids=["gate", "conv_kernel"])
     def test_a_reader_that_is_not_available(
         self, host: PreTrainedModel, memory: NgramMemory, wrong: dict[str, object]
     ) -> None:

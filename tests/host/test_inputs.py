@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from transformers import DynamicCache
 
 from tokagnostic.errors import HostError
+from tokagnostic.host.history import history_of
 from tokagnostic.host.inputs import document_starts, read_inputs
 
 IDS = torch.tensor([[5, 6, 7, 8]])
@@ -69,13 +70,11 @@ def test_one_row_of_positions_serves_all_rows() -> None:
         ({}, "without input_ids"),
         ({"inputs_embeds": torch.zeros(1, 4, 2)}, "without input_ids but with inputs_embeds"),
         ({"input_ids": IDS[0]}, r"shape \[4\]"),
-        ({"input_ids": IDS, "attention_mask": torch.ones(1, 1, 4, 4)}, r"mask of shape \[1, 1, 4, 4\]"),
-        ({"input_ids": IDS, "attention_mask": {"full": IDS}}, "mask of shape dict"),
+        ({"input_ids": IDS, "attention_mask": torch.ones(1, 1, 3, 4)}, r"mask of shape \[1, 1, 3, 4\]"),
+        ({"input_ids": IDS, "attention_mask": {"full": torch.ones(2, 4)}}, r"mask of shape \[2, 4\]"),
         ({"input_ids": IDS, "attention_mask": torch.ones(1, 5)}, r"mask of shape \[1, 5\]"),
         ({"input_ids": IDS, "position_ids": torch.zeros(3, 1, 4)}, r"position_ids of shape \[3, 1, 4\]"),
         ({"input_ids": IDS, "position_ids": torch.zeros(1, 3)}, r"position_ids of shape \[1, 3\]"),
-        ({"input_ids": IDS, "past_key_values": ((IDS, IDS),)}, "past_key_values"),
-        ({"input_ids": IDS, "cache_params": object()}, "cache_params"),
     ],
     ids=[
         "nothing",
@@ -86,8 +85,6 @@ def test_one_row_of_positions_serves_all_rows() -> None:
         "long_mask",
         "3d_positions",
         "short_positions",
-        "old_cache",
-        "recurrent_state",
     ],
 )
 def test_a_call_that_cannot_be_served_is_refused(arguments: dict[str, object], message: str) -> None:
@@ -97,11 +94,29 @@ def test_a_call_that_cannot_be_served_is_refused(arguments: dict[str, object], m
 
 
 def test_an_empty_cache_is_no_history() -> None:
-    for state in (DynamicCache(), (), None):
-        assert read_inputs({"input_ids": IDS, "cache": state}).input_ids is IDS
+    for cache in (DynamicCache(), (), None):
+        assert history_of(cache, owner=1, batch=1) is None
+
+
+@pytest.mark.parametrize("cache", [((IDS, IDS),), object()], ids=["old_cache", "recurrent_state"])
+def test_a_cache_that_does_not_say_what_it_holds_is_refused(cache: object) -> None:
+    with pytest.raises(HostError, match=f"cache of type {type(cache).__name__}"):
+        history_of(cache, owner=1, batch=1)
+
+
+@pytest.mark.parametrize("as_float", [False, True], ids=["bool", "float"])
+def test_a_square_mask_tells_padding_and_documents(as_float: bool) -> None:
+    """H-14: two documents behind a padding; hosts that alternate kinds of attention get one mask for each."""
+    document = torch.tensor([0, 1, 1, 1, 2, 2, 0])
+    seen = ((document[:, None] == document) & (document[:, None] > 0)).tril()[None, None]
+    mask = torch.zeros(seen.shape).masked_fill(~seen, -torch.inf) if as_float else seen
+    for one_or_many in (mask, {"sliding_attention": None, "full_attention": mask}):
+        inputs = read_inputs({"input_ids": IDS.repeat(1, 2)[:, :7], "attention_mask": one_or_many})
+        assert inputs.real.int().tolist() == [[0, 1, 1, 1, 1, 1, 0]]
+        assert inputs.starts.int().tolist() == [[0, 1, 0, 0, 1, 0, 0]]
 
 
 def test_a_mask_of_any_form_will_do_if_the_keys_are_known() -> None:
-    arguments = {"input_ids": IDS, "attention_mask": torch.ones(1, 1, 4, 4), "position_ids": torch.zeros(3, 1, 4)}
+    arguments = {"input_ids": IDS, "attention_mask": torch.ones(1, 1, 3, 4), "position_ids": torch.zeros(3, 1, 4)}
     inputs = read_inputs(arguments, boundaries=False)
     assert (inputs.real, inputs.starts) == (None, None)

@@ -31,8 +31,8 @@ def test_a_fresh_layer_returns_the_very_same_hidden_state(gate: str) -> None:
 
 @pytest.mark.parametrize("gate", GATES)
 def test_zero_features_add_exactly_zero(gate: str) -> None:
-    delta, _ = make_layer(gate).read(torch.randn(2, 3, WIDTH), torch.zeros(2, 3, FEATURE_DIM))
-    assert torch.equal(delta, torch.zeros(2, 3, WIDTH))
+    read = make_layer(gate).read(torch.randn(2, 3, WIDTH), torch.zeros(2, 3, FEATURE_DIM))
+    assert torch.equal(read.delta, torch.zeros(2, 3, WIDTH))
 
 
 @pytest.mark.parametrize("gate", GATES)
@@ -48,9 +48,9 @@ def test_the_gate_is_equation_4_and_its_signed_root(gate: str) -> None:
     if gate == "signed_sqrt":
         score = (1 if score > 0 else -1) * abs(score) ** 0.5
     expected = 1 / (1 + torch.exp(torch.tensor(-score)))
-    delta, opened = layer.read(hidden[None, None], features[None, None])
-    torch.testing.assert_close(opened.flatten(), expected[None])
-    torch.testing.assert_close(delta[0, 0], expected * (layer.value.weight @ features))
+    read = layer.read(hidden[None, None], features[None, None])
+    torch.testing.assert_close(read.gate.flatten(), expected[None])
+    torch.testing.assert_close(read.delta[0, 0], expected * (layer.value.weight @ features))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
@@ -74,8 +74,8 @@ def test_gradients_are_finite_where_the_score_is_exactly_zero(gate: str) -> None
     layer = make_layer(gate)
     nn.init.zeros_(layer.key.weight)
     features = torch.randn(1, 4, FEATURE_DIM, requires_grad=True)
-    _, opened = layer.read(torch.zeros(1, 4, WIDTH), features)
-    assert opened.flatten().tolist() == [0.5] * 4
+    read = layer.read(torch.zeros(1, 4, WIDTH), features)
+    assert read.gate.flatten().tolist() == [0.5] * 4
     layer(torch.zeros(1, 4, WIDTH), features).square().sum().backward()
     for gradient in (features.grad, *(weight.grad for weight in layer.parameters())):
         assert gradient.isfinite().all()
@@ -84,16 +84,17 @@ def test_gradients_are_finite_where_the_score_is_exactly_zero(gate: str) -> None
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16], ids=str)
 def test_the_result_takes_the_dtype_of_the_hidden_state_and_the_weights_keep_theirs(dtype: torch.dtype) -> None:
     layer = make_layer()
-    delta, opened = layer.read(torch.randn(1, 2, WIDTH).to(dtype), torch.randn(1, 2, FEATURE_DIM))
-    assert (delta.dtype, opened.dtype, layer.key.weight.dtype) == (dtype, torch.float32, torch.float32)
-    assert tuple(opened.shape) == (1, 2, 1)
+    read = layer.read(torch.randn(1, 2, WIDTH).to(dtype), torch.randn(1, 2, FEATURE_DIM))
+    assert (read.delta.dtype, read.gate.dtype, layer.key.weight.dtype) == (dtype, torch.float32, torch.float32)
+    assert tuple(read.gate.shape) == (1, 2, 1)
 
 
 @pytest.mark.parametrize(
     "arguments",
     [
         {"gate": "root"},
-        {"conv_kernel": 4},
+        {"conv_kernel": -1},
+        {"conv_dilation": 0},
         {"width": 0},
         {"feature_dim": 2.0},
     ],

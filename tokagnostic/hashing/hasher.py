@@ -75,6 +75,26 @@ class NgramHasher:
             input_ids, starts, *self.on(input_ids.device), prefix=self.cache.prefix, max_order=self.max_order
         )
 
+    def waiting(self, input_ids: Tensor, starts: Tensor, before: Tensor | None = None) -> Tensor | None:
+        """Whether after each position a segment waits for its first bytes; None where no space is ever invented.
+
+        Args:
+            input_ids: token ids, int64 [B, T].
+            starts: True at the first position of each document, bool [B, T].
+            before: the answer for the position before the first, bool [B]; by default False.
+
+        Returns:
+            The answers, bool [B, T], by which a sequence can be hashed on from any position.
+        """
+        if self.cache.prefix == "none":
+            return None
+        from tokagnostic.hashing.segments_torch import waiting_segments
+
+        steps = self.on(input_ids.device)[0]
+        known = (input_ids >= 0) & (input_ids < len(steps))
+        has_bytes = (steps[input_ids * known, 1] != 0) & known
+        return waiting_segments(has_bytes, starts, self.cache.prefix, before)
+
     @property
     def num_unknown_ids(self) -> int:
         """How many ids that the cache does not have were met on devices so far."""

@@ -31,6 +31,7 @@ def attach(
     layers: Sequence[int] = (1,),
     gate: GateForm = "sigmoid",
     conv_kernel: int = 0,
+    boundary_ids: Sequence[int] = (),
 ) -> Attachment:
     """Let a causal language model read a memory.
 
@@ -48,7 +49,9 @@ def attach(
         memory: what is read.
         layers: decoder layers that read, from 0. A memory with one table per layer gives them out from the lowest layer up.
         gate: form of the gate, see `MemoryLayer`.
-        conv_kernel: see `MemoryLayer`.
+        conv_kernel: taps of a short convolution behind the gate, see `ShortConvolution`; 0 for none, the paper takes 4.
+        boundary_ids: ids at which a document starts, such as the end-of-text id between packed documents. Position ids
+            that restart, segment ids and cumulative lengths are seen without it.
 
     Raises:
         HostError: if the model's parts cannot be found, it has a memory already, or the tokenizer has more ids than it.
@@ -67,11 +70,14 @@ def attach(
         memory.table_of(slot)
     cache = _cache_for(tokenizer_or_cache, parts.num_ids, memory.hasher.cache.policy)
     hasher = memory.config.hasher(cache, memory.max_order)
+    boundaries = _checked_ids(boundary_ids, parts.num_ids)
     reader = nn.ModuleDict()
     for layer in chosen:
         where = next(parts.layers[layer].parameters()).device
-        reader[str(layer)] = MemoryLayer(parts.width, memory.feature_dim, gate, conv_kernel).to(where)
-    return Attachment(model, parts, memory, hasher, reader, chosen)
+        reader[str(layer)] = MemoryLayer(
+            parts.width, memory.feature_dim, gate, conv_kernel, conv_dilation=memory.max_order
+        ).to(where)
+    return Attachment(model, parts, memory, hasher, reader, chosen, boundaries)
 
 
 def attachment_of(model: nn.Module) -> Attachment | None:
@@ -93,6 +99,16 @@ def _checked_layers(layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
             remedy="Name each layer once, counted from 0",
         )
     return tuple(sorted(chosen))
+
+
+def _checked_ids(ids: Sequence[int], num_ids: int) -> tuple[int, ...]:
+    if not all(type(token_id) is int and 0 <= token_id < num_ids for token_id in ids):
+        raise InvalidValueError(
+            f"boundary_ids {list(ids)}",
+            expected=f"ids from 0 to {num_ids - 1}",
+            remedy="Name ids of the host's tokenizer",
+        )
+    return tuple(ids)
 
 
 def _cache_for(tokenizer_or_cache: Any, num_ids: int, prefix: PrefixPolicy) -> HashCache:

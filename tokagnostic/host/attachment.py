@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import count
 from types import MappingProxyType
 from typing import Any, cast
 
@@ -15,9 +16,10 @@ from tokagnostic.errors import HostError, InvalidValueError
 from tokagnostic.hashing.polynomial import NO_WINDOW
 from tokagnostic.host.counting import LayerReads, ReadCounter
 from tokagnostic.host.discovery import HostParts
-from tokagnostic.host.inputs import read_inputs
+from tokagnostic.host.history import History, find_cache, history_of
+from tokagnostic.host.inputs import CallInputs, read_inputs
 from tokagnostic.host.inside import NAME, Inside
-from tokagnostic.host.layer import MemoryLayer
+from tokagnostic.host.layer import GateForm, MemoryLayer
 from tokagnostic.host.reading import Reading, ReadingDecoder, ReadingLayer, change_class
 from tokagnostic.memory.base import Hasher, NgramMemory
 
@@ -31,6 +33,7 @@ class Attachment:
         hasher: the host's ids to keys.
         reader: one `MemoryLayer` per attached layer, by the layer's index.
         layers: the attached layers, rising.
+        boundary_ids: ids at which a document starts.
     """
 
     def __init__(
@@ -41,13 +44,16 @@ class Attachment:
         hasher: Hasher,
         reader: nn.ModuleDict,
         layers: tuple[int, ...],
+        boundary_ids: tuple[int, ...] = (),
     ) -> None:
         self.model = model
         self.memory = memory
         self.hasher = hasher
         self.reader = reader
         self.layers = layers
+        self.boundary_ids = boundary_ids
         self._parts = parts
+        self._number = next(_NUMBERS)
         self._num_disabled = 0
         self._reads = [ReadCounter() for _ in layers]
         self._former_hasher, memory.hasher = memory.hasher, hasher
@@ -67,6 +73,17 @@ class Attachment:
     def attached(self) -> bool:
         """Whether it is still inside the host."""
         return bool(self._changes)
+
+    @property
+    def gate(self) -> GateForm:
+        """Form of the gate."""
+        return self._layer(0).gate
+
+    @property
+    def conv_kernel(self) -> int:
+        """Taps of the short convolution; 0 for none."""
+        conv = self._layer(0).conv
+        return 0 if conv is None else len(conv.weight)
 
     @property
     def off(self) -> bool:
@@ -152,6 +169,11 @@ class Attachment:
         """
         return self._inside.parameter_groups(lr, table_lr_factor)
 
+    def count_parameters(self) -> tuple[int, int]:
+        """Trainable parameters of host, reader and table, and all of them."""
+        sizes = [(parameter.numel(), parameter.requires_grad) for parameter in self.model.parameters()]
+        return sum(size for size, trainable in sizes if trainable), sum(size for size, _ in sizes)
+
     def take_reads(self) -> list[LayerReads]:
         """What each layer has read since the last time this was called, for metrics."""
         counters, self._reads = self._reads, [ReadCounter() for _ in self.layers]
@@ -167,29 +189,21 @@ class Attachment:
         Raises:
             HostError: for a call that the memory cannot serve; nothing has been computed then.
         """
-        self._refuse_checkpointing()
         arguments = {**dict(zip(self._parts.argument_names, args, strict=False)), **kwargs}
         given = _GIVEN_KEYS.get().get(self)
-        inputs = read_inputs(arguments, boundaries=given is None)
-        if given is None:
-            keys = self.hasher(inputs.masked_ids, inputs.starts)
-        elif given.shape[:2] == inputs.input_ids.shape:
-            keys = given.to(inputs.input_ids.device)
-            if inputs.real is not None:
-                keys = keys.masked_fill(~inputs.real.unsqueeze(-1), NO_WINDOW)
-        else:
-            raise HostError(
-                f"a call with ids of shape {list(inputs.input_ids.shape)} under keys of shape {list(given.shape)}",
-                expected="one row of keys for every id",
-                remedy="Give the keys of exactly the ids that the host is called with",
-            )
+        ids = arguments.get("input_ids")
+        cache = find_cache(arguments)
+        history = history_of(cache, self._number, len(ids)) if isinstance(ids, Tensor) else None
+        inputs = read_inputs(arguments, boundaries=given is None, history=history)
+        later = self._history_of_call(inputs, history)
+        keys = self._keys(history, later) if given is None else _padded_keys(given, inputs)
         read: dict[int, Tensor] = {}
         for slot in range(len(self.layers)):
             table = self.memory.table_of(slot)
             if table not in read:
                 read[table] = self.memory.features_of(keys, slot)
         features = [read[self.memory.table_of(slot)] for slot in range(len(self.layers))]
-        return Reading(self, features, (keys >= 0).any(dim=-1))
+        return Reading(self, features, (keys >= 0).any(dim=-1), cache, history, later)
 
     def add_read(self, reading: Reading, slot: int, hidden: Tensor | None) -> Tensor:
         """The hidden state that enters an attached layer, float [B, T, D], with what was read added.
@@ -205,24 +219,51 @@ class Attachment:
                 expected=f"a hidden state of shape {list(shape)}",
                 remedy="Attach to a host whose layers take hidden_states [B, T, D] first",
             )
-        layer = cast(MemoryLayer, self.reader[str(self.layers[slot])])
-        delta, gate = layer.read(hidden, reading.features[slot])
+        layer = self._layer(slot)
+        around = None if layer.conv is None else reading.surroundings(self.layers[slot], layer.conv.reach)
+        read = layer.read(hidden, reading.features[slot], around)
+        if read.conv_input is not None:
+            reading.conv_inputs[self.layers[slot]] = read.conv_input.detach()
         reading.num_read[slot] += reading.has_window.numel()
-        self._reads[slot].add(reading.has_window, gate)
-        return hidden + delta
+        self._reads[slot].add(reading.has_window, read.gate)
+        return hidden + read.delta
 
-    def _refuse_checkpointing(self) -> None:
-        modules = (self._parts.decoder, *self._parts.layers)
-        if (
-            self._parts.decoder.training
-            and torch.is_grad_enabled()
-            and any(getattr(module, "gradient_checkpointing", False) for module in modules)
-        ):
-            raise HostError(
-                "a host with an attached memory was called in training with gradient checkpointing",
-                expected="a host without it: checkpointing is not available yet",
-                remedy="Call model.gradient_checkpointing_disable()",
-            )
+    def _layer(self, slot: int) -> MemoryLayer:
+        return cast(MemoryLayer, self.reader[str(self.layers[slot])])
+
+    def _history_of_call(self, inputs: CallInputs, history: History | None) -> History:
+        """The positions of a call, as they will stand in its cache."""
+        ids, starts = inputs.masked_ids, inputs.starts
+        if starts is None:
+            starts = torch.zeros_like(ids, dtype=torch.bool)
+            if history is None:
+                starts[:, :1] = True
+        for boundary_id in self.boundary_ids:
+            starts = starts | (ids == boundary_id)
+        before = None if history is None or history.waiting is None else history.waiting[:, -1]
+        return History(self._number, ids, starts, self.hasher.waiting(ids, starts, before))
+
+    def _keys(self, history: History | None, later: History) -> Tensor:
+        """Keys of the windows that end at the call's positions, int64 [B, T, N]."""
+        if history is None or history.length == 0:
+            return self.hasher(later.input_ids, later.starts)
+        ids, starts = history.tail(max(1, self.memory.max_order - 1))
+        ids, starts = torch.cat((ids, later.input_ids), dim=1), torch.cat((starts, later.starts), dim=1)
+        return self.hasher(ids, starts)[:, -later.length :] if later.length else self.hasher(ids, starts)[:, :0]
+
+
+def _padded_keys(given: Tensor, inputs: CallInputs) -> Tensor:
+    """Given keys, less those at padding."""
+    if given.shape[:2] != inputs.input_ids.shape:
+        raise HostError(
+            f"a call with ids of shape {list(inputs.input_ids.shape)} under keys of shape {list(given.shape)}",
+            expected="one row of keys for every id",
+            remedy="Give the keys of exactly the ids that the host is called with",
+        )
+    keys = given.to(inputs.input_ids.device)
+    return keys if inputs.real is None else keys.masked_fill(~inputs.real.unsqueeze(-1), NO_WINDOW)
 
 
 _GIVEN_KEYS: ContextVar[Mapping[Attachment, Tensor]] = ContextVar("tokagnostic_keys", default=MappingProxyType({}))
+_NUMBERS = count(1)
+"""Numbers of attachments, by which a cache knows whose it is."""

@@ -2,23 +2,36 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Literal, get_args
 
 import torch
 from torch import Tensor, nn
 
 from tokagnostic.errors import InvalidValueError
+from tokagnostic.host.short_conv import NORM_EPSILON, ShortConvolution, Surroundings
 
 GateForm = Literal["sigmoid", "signed_sqrt"]
 """How a score becomes a gate: as in Eq. 4 of arXiv 2607.29065, or through a signed square root as in Engram's code."""
 
-NORM_EPSILON = 1e-6
 LEAST_MAGNITUDE = 1e-6
 """Scores closer to zero than this have the root, and no slope, of this one: the slope of a root is infinite at zero."""
 
 
+@dataclass(frozen=True, eq=False)
+class LayerRead:
+    """What one layer makes of a read."""
+
+    delta: Tensor
+    """To be added to the residual stream, in its dtype and on its device, float [B, T, D]."""
+    gate: Tensor
+    """In [0, 1], in the dtype of the weights, [B, T, 1]."""
+    conv_input: Tensor | None
+    """What the short convolution was given, float [B, T, D]; None without one."""
+
+
 class MemoryLayer(nn.Module):
-    """Context-gated residual: `hidden + gate * value(features)`.
+    """Context-gated residual: `hidden + gate * value(features)`, and what a short convolution makes of its last values.
 
     The gate, `sigmoid(<RMSNorm(hidden), RMSNorm(key(features))> / sqrt(D))` (Eq. 4), lets the host's context decide how
     much of what was read is believed. The value projection starts at zero, so a fresh layer changes nothing, and neither
@@ -29,25 +42,33 @@ class MemoryLayer(nn.Module):
         width: D.
         feature_dim: E.
         gate: form of the gate.
-        conv_kernel: kernel of a short convolution behind the gate; only 0, none, is available.
+        conv_kernel: taps of the short convolution behind the gate, see `ShortConvolution`; 0 for none.
+        conv_dilation: positions from tap to tap.
 
     Raises:
-        InvalidValueError: for an unknown gate, a kernel other than 0, or a size below 1.
+        InvalidValueError: for an unknown gate, a negative kernel, or a size below 1.
     """
 
-    def __init__(self, width: int, feature_dim: int, gate: GateForm = "sigmoid", conv_kernel: int = 0) -> None:
+    def __init__(
+        self,
+        width: int,
+        feature_dim: int,
+        gate: GateForm = "sigmoid",
+        conv_kernel: int = 0,
+        conv_dilation: int = 1,
+    ) -> None:
         super().__init__()
         if gate not in get_args(GateForm):
             raise InvalidValueError(
                 f"gate {gate!r}", expected=" or ".join(get_args(GateForm)), remedy="Name one of these gate forms"
             )
-        if conv_kernel != 0:
+        if type(conv_kernel) is not int or conv_kernel < 0:
             raise InvalidValueError(
                 f"conv_kernel = {conv_kernel!r}",
-                expected="0: the short convolution is not available yet",
-                remedy="Use 0",
+                expected="0 for none, or a number of taps (the paper takes 4)",
+                remedy="Set conv_kernel to such a number",
             )
-        for name, size in (("width", width), ("feature_dim", feature_dim)):
+        for name, size in (("width", width), ("feature_dim", feature_dim), ("conv_dilation", conv_dilation)):
             if type(size) is not int or size < 1:
                 raise InvalidValueError(
                     f"{name} = {size!r}", expected="a whole number of at least 1", remedy=f"Set {name} to such a number"
@@ -57,6 +78,7 @@ class MemoryLayer(nn.Module):
         self.value = nn.Linear(feature_dim, width, bias=False)
         self.key_norm = nn.RMSNorm(width, eps=NORM_EPSILON)
         self.query_norm = nn.RMSNorm(width, eps=NORM_EPSILON)
+        self.conv = ShortConvolution(width, conv_kernel, conv_dilation) if conv_kernel else None
         nn.init.zeros_(self.value.weight)
 
     @property
@@ -64,20 +86,18 @@ class MemoryLayer(nn.Module):
         """D: the width of the hidden states it adds to."""
         return self.value.out_features
 
-    def forward(self, hidden: Tensor, features: Tensor) -> Tensor:
+    def forward(self, hidden: Tensor, features: Tensor, around: Surroundings | None = None) -> Tensor:
         """Add what the memory knows, float [B, T, E], to the residual stream, float [B, T, D]."""
-        return hidden + self.read(hidden, features)[0]
+        return hidden + self.read(hidden, features, around).delta
 
-    def read(self, hidden: Tensor, features: Tensor) -> tuple[Tensor, Tensor]:
+    def read(self, hidden: Tensor, features: Tensor, around: Surroundings | None = None) -> LayerRead:
         """What is to be added, and how far the gate was open.
 
         Args:
             hidden: the residual stream, float [B, T, D], any dtype.
-            features: what was read, float [B, T, E]; zero where there was nothing.
-
-        Returns:
-            delta: in the dtype and on the device of `hidden`, [B, T, D]; exactly zero where features are zero.
-            gate: in [0, 1], in the dtype of the weights, [B, T, 1].
+            features: what was read, float [B, T, E]; zero where there was nothing. Without a convolution nothing is
+                added there.
+            around: what the convolution may look at; by default rows of one document each, from its beginning.
         """
         context, features = hidden.to(self.key.weight), features.to(self.key.weight)
         # Under autocast a projection comes out in half precision; the score is computed in the dtype of the weights.
@@ -86,4 +106,10 @@ class MemoryLayer(nn.Module):
         if self.gate == "signed_sqrt":
             score = score.abs().clamp_min(LEAST_MAGNITUDE).sqrt() * score.sign()
         gate = torch.sigmoid(score)
-        return (gate * self.value(features)).to(hidden), gate
+        delta, conv_input = gate * self.value(features), None
+        if self.conv is not None:
+            if around is None:
+                around = Surroundings(torch.ones(hidden.shape[:2], dtype=torch.long, device=delta.device), None)
+            mixed, conv_input = self.conv(delta.to(context), around)
+            delta = delta + mixed
+        return LayerRead(delta.to(hidden), gate, conv_input)

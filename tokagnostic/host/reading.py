@@ -16,13 +16,17 @@ is left. It is not on any module, so calls may nest, fail, or run in several thr
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor, nn
 
 from tokagnostic.errors import HostError
+from tokagnostic.host.history import History, find_cache, held_by, remember
+from tokagnostic.host.short_conv import Surroundings
 
 if TYPE_CHECKING:
     from tokagnostic.host.attachment import Attachment
@@ -40,11 +44,45 @@ class Reading:
     """For each attached layer, float [B, T, E]; layers that share a table share a tensor."""
     has_window: Tensor
     """True where there was anything to read, bool [B, T]."""
+    cache: Any
+    """The call's cache, or None; the host may make one."""
+    history: History | None
+    """What the cache held before the call; None if nothing."""
+    later: History
+    """The positions of the call."""
+    conv_inputs: dict[int, Tensor] = field(default_factory=dict)
+    """What the short convolution of each layer was given, float [B, T, D]."""
     num_read: list[int] = field(init=False)
     """Positions that each attached layer has read."""
 
     def __post_init__(self) -> None:
         self.num_read = [0] * len(self.features)
+
+    def surroundings(self, layer: int, reach: int) -> Surroundings:
+        """Documents of the call's positions and of `reach` before them, and what the layer's convolution was given there."""
+        later = self.later
+        if self.history is None:
+            return Surroundings.of(later.input_ids, later.starts)
+        first = max(0, self.history.length - reach)
+        return Surroundings.of(
+            torch.cat((self.history.input_ids[:, first:], later.input_ids), dim=1),
+            torch.cat((self.history.starts[:, first:], later.starts), dim=1),
+            self.history.conv_inputs[layer][:, first:],
+        )
+
+    def remember(self, output: Any) -> None:
+        """Write the call's positions into its cache, if the host has put them there too.
+
+        Args:
+            output: what the decoder gave back; a cache that the host has made is found in it.
+        """
+        cache = self.cache if self.cache is not None else _cache_in(output)
+        if cache is None:
+            return
+        later = replace(self.later, conv_inputs=self.conv_inputs)
+        history = later if self.history is None else self.history.extended(later)
+        if held_by(cache) in (None, history.length):
+            remember(cache, history)
 
     def check_complete(self) -> None:
         """Make sure that the memory was not silently inactive.
@@ -80,7 +118,16 @@ class ReadingDecoder(nn.Module):
         finally:
             _CURRENT.reset(token)
         reading.check_complete()
+        reading.remember(output)
         return output
+
+
+def _cache_in(output: Any) -> Any:
+    """The cache in what a decoder gives back, or None."""
+    if isinstance(output, Mapping):
+        return find_cache(output)
+    values = output if isinstance(output, tuple) else ()
+    return next((value for value in values if hasattr(value, "reorder_cache")), None)
 
 
 class ReadingLayer(nn.Module):

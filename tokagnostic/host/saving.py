@@ -51,8 +51,9 @@ def save_attachment(attachment: Attachment, folder: str | Path, memory_file: str
     config = {
         "version": VERSION,
         "layers": list(attachment.layers),
-        "gate": attachment.reader[str(attachment.layers[0])].gate,
-        "conv_kernel": 0,
+        "gate": attachment.gate,
+        "conv_kernel": attachment.conv_kernel,
+        "boundary_ids": list(attachment.boundary_ids),
         "max_order": memory.max_order,
         "memory": recipe.identity,
     }
@@ -97,7 +98,7 @@ def load_attachment(model: nn.Module, tokenizer_or_cache: Any, folder: str | Pat
         )
     cache = _cache_of(tokenizer_or_cache, recipe.prefix)
     memory = load_memory(folder / MEMORY_FILE, cache, max_order=saved.max_order)
-    attachment = attach(model, cache, memory, saved.layers, saved.gate)
+    attachment = attach(model, cache, memory, saved.layers, saved.gate, saved.conv_kernel, saved.boundary_ids)
     expected = {name: tuple(tensor.shape) for name, tensor in attachment.reader.state_dict().items()}
     given = {name: tuple(tensor.shape) for name, tensor in saved.weights.items()}
     if given != expected:
@@ -118,6 +119,8 @@ class _Saved:
 
     layers: tuple[int, ...]
     gate: Any
+    conv_kernel: int
+    boundary_ids: tuple[int, ...]
     max_order: int
     identity: str
     weights: dict[str, Tensor]
@@ -131,9 +134,9 @@ def _read(folder: Path) -> _Saved:
             raise ValueError(f"{CONFIG_FILE} is of version {version!r}, this program reads version {VERSION}")
         layers = [_whole(config, "layers", layer) for layer in config["layers"]]
         weights = load_file(folder / READER_FILE)
-        return _Saved(
-            tuple(layers), config["gate"], _whole(config, "max_order", config["max_order"]), config["memory"], weights
-        )
+        boundaries = tuple(_whole(config, "boundary_ids", token_id) for token_id in config.get("boundary_ids", []))
+        kernel, max_order = (_whole(config, name, config[name]) for name in ("conv_kernel", "max_order"))
+        return _Saved(tuple(layers), config["gate"], kernel, boundaries, max_order, config["memory"], weights)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise SourceError(
             f"attachment {folder} cannot be read ({type(error).__name__}: {' '.join(str(error).split())})",

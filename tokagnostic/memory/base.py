@@ -26,6 +26,9 @@ class Hasher(Protocol):
     def __call__(self, input_ids: Tensor, starts: Tensor | None = None) -> Tensor:
         """Keys, int64 [B, T, N]; -1 where no window exists."""
 
+    def waiting(self, input_ids: Tensor, starts: Tensor, before: Tensor | None = None) -> Tensor | None:
+        """What has to be known at each position to go on behind it, bool [B, T]; None where the ids are enough."""
+
 
 class Addresser(Protocol):
     """Keys to rows. Has no parameters."""

@@ -123,12 +123,15 @@ class PretrainConfig:
     """Decoder layers that read the memory, from 0."""
     gate: GateForm = "sigmoid"
     """Form of the gate."""
+    conv_kernel: int = 0
+    """Taps of a short convolution behind the gate; 0: none (the paper takes 4)."""
     fit: FitConfig = field(default_factory=FitConfig)
     resume: bool = False
     """Go on from the newest checkpoint in the output folder."""
 
     def __post_init__(self) -> None:
         _require_choice("gate", self.gate, GateForm)
+        require_whole("conv_kernel", self.conv_kernel, 0)
         if self.train_table and self.memory_file is None:
             raise InvalidValueError(
                 "train_table without memory_file",

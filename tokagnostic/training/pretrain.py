@@ -181,7 +181,7 @@ def _assemble(config: PretrainConfig, encoder: TextEncoder) -> tuple[Attachment,
         model.float()
     model.requires_grad_(config.train_host)
     with seeded(config.fit.seed):
-        return attach(model, cache, memory, config.layers, config.gate), memory_facts
+        return attach(model, cache, memory, config.layers, config.gate, config.conv_kernel), memory_facts
 
 
 def _encode(corpus: Corpus, encoder: TextEncoder, shows: bool) -> TokenStream:

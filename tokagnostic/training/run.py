@@ -116,14 +116,12 @@ def continue_prompt(run: Run, prompt: str, num_tokens: int) -> str:
             expected=f"1 to {room} tokens, for which the host has positions",
             remedy="Ask for fewer tokens or give a shorter prompt" if num_tokens > room else "Ask for at least one",
         )
-    # No cache: an attached memory does not decode with one yet.
     with torch.inference_mode():
         generated = run.model.generate(  # type: ignore[operator]
             sequence,
             attention_mask=torch.ones_like(sequence),
             max_new_tokens=num_tokens,
             do_sample=False,
-            use_cache=False,
             pad_token_id=0,
         )
     return run.encoder.token_bytes.join(generated[0].tolist()).decode("utf-8", errors="replace")

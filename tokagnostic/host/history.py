@@ -1,0 +1,200 @@
+"""What a sequence's later calls need of its earlier ones, kept inside the host's own cache object.
+
+A host that decodes with a cache gets each id once. What was read there must equal what a call with the whole sequence
+reads, so the ids have to be remembered, and they have to follow whatever is done to the cache: beams are reordered, rows
+repeated and selected, drafts rolled back, the object reset and used again, copied, or put aside while another sequence
+runs. Therefore the history is an attribute of the cache, whose class becomes a subclass that passes these operations on;
+nothing of a sequence lives on a module.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from tokagnostic.errors import HostError
+
+CACHE_ARGUMENTS = ("cache", "past_key_values", "cache_params", "state", "mems")
+"""Names under which hosts take what they remember of earlier calls."""
+HISTORY = "_tokagnostic_history"
+"""Attribute of a cache: the history of the sequences it holds."""
+
+
+@dataclass(frozen=True, eq=False)
+class History:
+    """The positions that a cache holds, as the memory saw them. Never changed, only replaced."""
+
+    owner: int
+    """Number of the attachment that wrote it."""
+    input_ids: Tensor
+    """Masked at padding, int64 [B, T]."""
+    starts: Tensor
+    """True at each document's first position, bool [B, T]."""
+    waiting: Tensor | None = None
+    """Whether after each position a segment waits for its first bytes, bool [B, T]; None where no space is invented."""
+    conv_inputs: Mapping[int, Tensor] = field(default_factory=dict)
+    """What each short convolution was given at each position, float [B, T, D], by layer."""
+
+    @property
+    def length(self) -> int:
+        """T."""
+        return self.input_ids.shape[1]
+
+    def tail(self, length: int) -> tuple[Tensor, Tensor]:
+        """The last ids and starts, [B, up to length], such that hashing them and what follows goes on as if from the start.
+
+        The first of them stands for all before it: it counts as a start where a segment waits for its first bytes. No
+        window of later positions that is longer than `length` may be asked for.
+        """
+        first = max(0, self.length - length)
+        ids, starts = self.input_ids[:, first:], self.starts[:, first:]
+        if first > 0 and self.waiting is not None and ids.shape[1] > 0:
+            starts = starts.clone()
+            starts[:, 0] |= self.waiting[:, first - 1]
+        return ids, starts
+
+    def extended(self, later: History) -> History:
+        """This history and, behind it, another of the same rows."""
+        both = None
+        if self.waiting is not None and later.waiting is not None:
+            both = torch.cat((self.waiting, later.waiting), dim=1)
+        return replace(
+            self,
+            input_ids=torch.cat((self.input_ids, later.input_ids), dim=1),
+            starts=torch.cat((self.starts, later.starts), dim=1),
+            waiting=both,
+            conv_inputs={
+                layer: torch.cat((self.conv_inputs[layer], inputs), dim=1)
+                for layer, inputs in later.conv_inputs.items()
+            },
+        )
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> History:
+        """The history whose every tensor [B, T, ...] was changed alike."""
+        return replace(
+            self,
+            input_ids=change(self.input_ids),
+            starts=change(self.starts),
+            waiting=None if self.waiting is None else change(self.waiting),
+            conv_inputs={layer: change(inputs) for layer, inputs in self.conv_inputs.items()},
+        )
+
+
+class RememberingCache:
+    """Mixed into the class of a host's cache: what is done to the cache is done to the history."""
+
+    def reset(self, *args: Any, **kwargs: Any) -> None:
+        """Forget everything."""
+        super().reset(*args, **kwargs)  # type: ignore[misc]
+        self.__dict__.pop(HISTORY, None)
+
+    def reorder_cache(self, beam_idx: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Take each row from another one, as beams do."""
+        result = super().reorder_cache(beam_idx, *args, **kwargs)  # type: ignore[misc]
+        self._change_history(lambda kept: kept.index_select(0, beam_idx.to(kept.device)))
+        return result
+
+    def batch_select_indices(self, indices: Tensor, *args: Any, **kwargs: Any) -> Any:
+        """Keep some rows."""
+        result = super().batch_select_indices(indices, *args, **kwargs)  # type: ignore[misc]
+        self._change_history(lambda kept: kept[indices.to(kept.device)])
+        return result
+
+    def batch_repeat_interleave(self, repeats: int, *args: Any, **kwargs: Any) -> Any:
+        """Repeat each row."""
+        result = super().batch_repeat_interleave(repeats, *args, **kwargs)  # type: ignore[misc]
+        self._change_history(lambda kept: kept.repeat_interleave(repeats, dim=0))
+        return result
+
+    def crop(self, tokens_to_remove: int, *args: Any, **kwargs: Any) -> Any:
+        """Take the last positions back: a negative number of them, or all beyond a positive length."""
+        result = super().crop(tokens_to_remove, *args, **kwargs)  # type: ignore[misc]
+        history: History | None = self.__dict__.get(HISTORY)
+        if history is not None:
+            length = tokens_to_remove if tokens_to_remove > 0 else history.length + tokens_to_remove
+            self._change_history(lambda kept: kept[:, : max(0, length)])
+        return result
+
+    def _change_history(self, change: Callable[[Tensor], Tensor]) -> None:
+        history: History | None = self.__dict__.get(HISTORY)
+        if history is not None:
+            self.__dict__[HISTORY] = history.map(change)
+
+
+_REMEMBERING: dict[type, type] = {}
+"""The changed class of each class of caches: one for all of its objects, so that compiled graphs see one type."""
+
+
+def _remembering(before: type) -> type:
+    if before not in _REMEMBERING:
+        names = {name: getattr(before, name) for name in ("__module__", "__qualname__", "__doc__")}
+        _REMEMBERING[before] = type(before.__name__, (RememberingCache, before), names)
+    return _REMEMBERING[before]
+
+
+def find_cache(arguments: Mapping[str, Any]) -> Any:
+    """The cache among the arguments of a call, or None."""
+    return next((arguments[name] for name in CACHE_ARGUMENTS if arguments.get(name) is not None), None)
+
+
+def history_of(cache: Any, owner: int, batch: int) -> History | None:
+    """What a cache remembers; None for one that holds nothing.
+
+    Args:
+        cache: a cache of transformers, or None.
+        owner: number of the attachment that asks.
+        batch: B of the call.
+
+    Raises:
+        HostError: if it holds positions that this attachment has not seen.
+    """
+    if cache is None:
+        return None
+    history: History | None = getattr(cache, HISTORY, None)
+    length = held_by(cache)
+    if history is None:
+        if length:
+            raise _unseen(f"a cache that holds {length} positions of which the memory has seen none")
+        return None
+    if history.owner != owner:
+        raise _unseen("a cache that was filled under another attachment")
+    if length is not None and length != history.length:
+        raise _unseen(f"a cache that holds {length} positions of which the memory has seen {history.length}")
+    if history.input_ids.shape[0] != batch:
+        raise _unseen(f"{batch} rows of ids for a cache of {history.input_ids.shape[0]}")
+    return history
+
+
+def remember(cache: Any, history: History) -> None:
+    """Write a history into a cache, from where it follows all that is done to the cache."""
+    if not isinstance(cache, RememberingCache):
+        cache.__class__ = _remembering(type(cache))
+    cache.__dict__[HISTORY] = history
+
+
+def held_by(cache: Any) -> int | None:
+    """Positions that a cache holds; None where it does not count them, as recurrent states do not.
+
+    Raises:
+        HostError: for a cache that is none of transformers' own.
+    """
+    if not hasattr(cache, "get_seq_length"):
+        if not cache:
+            return 0
+        raise _unseen(f"a cache of type {type(cache).__name__}, which does not say how much it holds")
+    try:
+        return int(cache.get_seq_length())
+    except ValueError:
+        return None
+
+
+def _unseen(found: str) -> HostError:
+    return HostError(
+        f"a host with an attached memory was called with {found}",
+        expected="a cache that is empty, or whose every position went through this host with the memory on",
+        remedy="Start a new cache, or pass the whole sequence",
+    )
