@@ -94,7 +94,7 @@ class WindowStream:
         if bad >= 0:
             raise unknown_id(ids, bad, cache)
         self._begun = self._begun or ids.size > 0
-        return keys[0]
+        return keys.reshape(*np.shape(input_ids), self.max_order)
 
 
 def kernel_inputs(input_ids: np.ndarray, starts: np.ndarray | None) -> tuple[np.ndarray, np.ndarray]:
@@ -104,7 +104,7 @@ def kernel_inputs(input_ids: np.ndarray, starts: np.ndarray | None) -> tuple[np.
         InvalidValueError: if the ids are no integers, or the starts have another shape.
     """
     input_ids = np.asarray(input_ids)
-    if input_ids.dtype.kind not in "iu":
+    if not np.issubdtype(input_ids.dtype, np.integer):
         raise InvalidValueError(
             f"token ids of dtype {input_ids.dtype}",
             expected="integers",
