@@ -16,8 +16,8 @@ def read_tokenizer(tokenizer: Any) -> Reading:
     """Read the bytes and the kind of every id, and prove the reading.
 
     Args:
-        tokenizer: a `tokenizers.Tokenizer`, a fast tokenizer of transformers, a `SentencePieceProcessor`, a
-            `tiktoken.Encoding`, or a tokenizer of mistral-common.
+        tokenizer: a `tokenizers.Tokenizer`, a tokenizer of transformers, fast or written in Python, a
+            `SentencePieceProcessor`, a `tiktoken.Encoding`, or a tokenizer of mistral-common.
 
     Raises:
         TokenizerError: if its family is not known, if it cannot spell a space, or if the ids of a probe text do not
@@ -41,6 +41,10 @@ def read_tokenizer(tokenizer: Any) -> Reading:
         from tokagnostic.tokens.mistral import read_mistral_object
 
         return read_mistral_object(tokenizer)
+    if callable(tokenizer) and hasattr(tokenizer, "get_vocab") and hasattr(tokenizer, "added_tokens_decoder"):
+        from tokagnostic.tokens.python_tokenizer import read_python_tokenizer
+
+        return read_python_tokenizer(tokenizer)
     raise TokenizerError(
         f"an object of type {type(tokenizer).__name__} without a `backend_tokenizer`",
         expected="a tokenizer of tokenizers, transformers, sentencepiece, tiktoken or mistral-common",
