@@ -36,6 +36,7 @@ DOORS = {
     "tiktoken": ("tokens/tiktoken/*.py",),
     "mistral_common": ("tokens/mistral.py",),
     "gguf": (),
+    "jinja2": ("pages/*.py",),
     "pickle": (),
 }
 """The only files that may import each library, anywhere in them."""
@@ -48,7 +49,7 @@ FLOORS = (
     ("host",),
     ("evaluation",),
     ("training",),
-    ("plots",),
+    ("pages", "plots"),
     ("studies",),
     ("bench",),
     ("flags", "options", "outputs"),

@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING, Any
 from tokagnostic import __version__
 from tokagnostic.errors import InvalidValueError, TokagnosticError
 from tokagnostic.flags import parse_flags
-from tokagnostic.outputs import check_figure, check_output, write_config_beside, write_result
+from tokagnostic.outputs import check_figure, check_output, check_page, write_config_beside, write_result
 from tokagnostic.progress import progress_bar
 
 if TYPE_CHECKING:
     from tokagnostic.corpus import Document
-    from tokagnostic.options import InspectOptions
+    from tokagnostic.evaluation.overlap import Overlap
+    from tokagnostic.options import InspectOptions, OverlapOptions
 
 
 def demo(arguments: Sequence[str]) -> None:
@@ -136,6 +137,7 @@ def overlap(arguments: Sequence[str]) -> None:
     check_output(options.csv)
     check_output(options.work_folder, is_folder=True)
     check_figure(options.figure)
+    check_page(options.html)
     corpus = Corpus(options)
     from tokagnostic.evaluation.corpus_overlap.whole import with_whole_corpus
     from tokagnostic.evaluation.overlap import overlap_square
@@ -171,9 +173,28 @@ def overlap(arguments: Sequence[str]) -> None:
     if options.figure:
         (plot_overlap if single else plot_overlap_square)(result, options.figure)
         write_config_beside(options.figure, options)
+    if options.html:
+        _write_overlap_page(options, [pair for row in square.pairs for pair in row])
     left_out = ", ".join(f"{intake[name]:,} {name}" for name in ("empty", "skipped", "replaced") if intake[name])
     note = f"\nof the source's documents: {left_out}" if left_out else ""
     _print(result, (square.pairs[0][0] if single else square).to_text() + note, as_json)
+
+
+def _write_overlap_page(options: OverlapOptions, pairs: Sequence[Overlap]) -> None:
+    from tokagnostic.corpus import Corpus
+    from tokagnostic.pages import overlap_page, write_page
+    from tokagnostic.studies.passage import choose_document, passage
+    from tokagnostic.tokens.sources import load_tokenizer
+
+    document = choose_document(Corpus(options))
+    encoders = {spec: load_tokenizer(spec) for spec in (*options.target, *options.reference)}
+    passages = [
+        passage(document, encoders[target], encoders[reference], options.max_order)
+        for target in options.target
+        for reference in options.reference
+    ]
+    write_page(options.html or "", overlap_page([pair.to_dict() for pair in pairs], passages))
+    write_config_beside(options.html or "", options)
 
 
 def coverage(arguments: Sequence[str]) -> None:
@@ -202,6 +223,7 @@ def inspect(arguments: Sequence[str]) -> None:
     from tokagnostic.options import InspectOptions
 
     options, as_json = parse_flags(InspectOptions, arguments, "inspect")
+    check_page(options.html)
     if len(options.specs) == 2:
         _print(*_compared(options), as_json)
         return
@@ -214,6 +236,10 @@ def inspect(arguments: Sequence[str]) -> None:
         _print(facts, facts_text(facts), as_json)
     else:
         facts = inspect_tokenizer(spec)
+        if options.html:
+            from tokagnostic.pages import tokenizer_page, write_page
+
+            write_page(options.html, tokenizer_page([facts]))
         _print(facts, tokenizer_text(facts), as_json)
 
 
@@ -227,6 +253,13 @@ def _compared(options: InspectOptions) -> tuple[dict[str, Any], str]:
     first, second = map(as_encoder, options.specs)
     with progress_bar("inspect", "B", delay=1) as bar:
         comparison = compare_tokenizers(first, second, _counted(corpus, bar))
+    if options.html:
+        from tokagnostic.pages import tokenizer_page, write_page
+        from tokagnostic.studies.inspection import inspect_tokenizer
+        from tokagnostic.studies.passage import choose_document, passage
+
+        shown = passage(choose_document(Corpus(options)), first, second)
+        write_page(options.html, tokenizer_page(list(map(inspect_tokenizer, (first, second))), comparison, shown))
     return comparison, comparison_text(comparison)
 
 

@@ -79,6 +79,8 @@ class OverlapOptions(CorpusConfig):
     """Also write all shares to this CSV file, one per line, with windows and intervals."""
     figure: str | None = None
     """Also draw the shares, and of one pair the causes of misses, to this file (.png, .svg or .pdf)."""
+    html: str | None = None
+    """Also write a page to look at, with a passage cut by both tokenizers, to this file (.html)."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -120,6 +122,8 @@ class InspectOptions(CorpusConfig):
     """One or two tokenizers (hf:name, a file, a folder, a name in tokenizers_cfg), or a memory file (.safetensors)."""
     verify: bool = False
     """For a memory file: also hash every tensor against its digest."""
+    html: str | None = None
+    """Also write a page to look at to this file (.html); of two tokenizers with a passage cut by both."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -135,6 +139,10 @@ class InspectOptions(CorpusConfig):
                 f"--verify with {', '.join(self.specs)}",
                 expected="a memory file, whose name ends in .safetensors",
                 remedy="Leave --verify out: a tokenizer's bytes are proven whenever it is read",
+            )
+        if self.html is not None and memories:
+            raise InvalidValueError(
+                f"--html with {memories[0]}", expected="one or two tokenizers", remedy="Leave --html out"
             )
         of_text = [entry.name for entry in fields(CorpusConfig) if getattr(self, entry.name) != entry.default]
         if of_text and len(self.specs) == 1:

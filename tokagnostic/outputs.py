@@ -47,6 +47,20 @@ def check_figure(path: str | None) -> None:
     check_output(path)
 
 
+def check_page(path: str | None) -> None:
+    """Refuse a page that cannot be made, or in a place that cannot be written, before the work is done.
+
+    Raises:
+        InvalidValueError: if its name does not end in .html, or it cannot be written.
+        MissingExtraError: if what makes pages is not installed.
+    """
+    if path is not None:
+        from tokagnostic.pages import check_page as check_name
+
+        check_name(path)
+    check_output(path)
+
+
 def write_result(path: str | None, result: dict[str, Any], options: Any) -> None:
     """Write a result and what it was asked for to one JSON file."""
     if path is not None:
