@@ -30,11 +30,12 @@ DOORS = {
     "pyarrow": ("corpus/*.py",),
     "tokenizers": ("tokens/*.py", "studies/train_tokenizers.py"),
     "transformers": ("training/hosts.py",),
-    "huggingface_hub": ("tokens/sources.py",),
+    "huggingface_hub": ("tokens/sources.py", "host/hub.py"),
     "sentencepiece": ("tokens/sentencepiece/*.py",),
     "tiktoken": ("tokens/tiktoken/*.py",),
     "mistral_common": ("tokens/mistral.py",),
     "gguf": ("tokens/gguf/*.py",),
+    "lm_eval": ("evaluation/harness.py",),
     "pickle": (),
 }
 """The only files that may import each library, anywhere in them."""
@@ -49,7 +50,7 @@ FLOORS = (
     ("training",),
     ("plots",),
     ("studies",),
-    ("bench",),
+    ("bench", "bench_host"),
     ("flags", "options", "outputs"),
     ("cli",),
     ("__main__",),
