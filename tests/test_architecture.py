@@ -31,12 +31,13 @@ DOORS = {
     "pyarrow": ("corpus/*.py",),
     "tokenizers": ("tokens/*.py", "studies/train_tokenizers.py", "bench/tokens.py"),
     "transformers": ("training/hosts.py",),
-    "huggingface_hub": ("tokens/sources.py",),
+    "huggingface_hub": ("tokens/sources.py", "host/hub.py"),
     "sentencepiece": ("tokens/sentencepiece/*.py",),
     "tiktoken": ("tokens/tiktoken/*.py",),
     "mistral_common": ("tokens/mistral.py",),
     "gguf": (),
     "jinja2": ("pages/*.py",),
+    "lm_eval": ("evaluation/harness.py",),
     "pickle": (),
 }
 """The only files that may import each library, anywhere in them."""

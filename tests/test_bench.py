@@ -10,11 +10,14 @@ from hypothesis import strategies as st
 from tokagnostic import bench
 from tokagnostic.bench.cache import measure_cache
 from tokagnostic.bench.hashing import measure_hashing, published_rows
+from tokagnostic.bench.host import measure_host
 from tokagnostic.bench.measuring import bench_row
 from tokagnostic.bench.overlap import counts_by_sets, measure_overlap, spelled
 from tokagnostic.bench.tokens import measure_tokens
 from tokagnostic.bench.training_step import measure_step
 from tokagnostic.errors import InvalidValueError
+from tokagnostic.memory import JointConfig
+from tokagnostic.training.config import HostConfig
 
 COLUMNS = ["name", "value", "unit", "rival", "rival_value", "ratio"]
 SMALL = {
@@ -22,6 +25,14 @@ SMALL = {
     "tokens": lambda: measure_tokens(num_ids=300, repeats=1),
     "cache": lambda: measure_cache(num_ids=40, repeats=1),
     "overlap": lambda: measure_overlap(max_order=2, limit=3, num_ids=(300, 400), repeats=1),
+    "host": lambda: measure_host(
+        host=HostConfig(width=16, num_layers=2, num_heads=2),
+        num_ids=50,
+        memory=JointConfig(max_order=2, num_rows=101, num_heads=1, dim=2),
+        num_tokens=2,
+        batch=(1, 8),
+        repeats=1,
+    ),
     "step": lambda: measure_step(num_rows=4_096, num_fewer_rows=1_024, repeats=1, batch_size=1),
 }
 

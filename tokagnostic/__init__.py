@@ -27,14 +27,14 @@ _HOME = {
     "load_memory": "tokagnostic.memory.file",
     "attach": "tokagnostic.host",
     "Attachment": "tokagnostic.host",
-    "save_attachment": "tokagnostic.host.saving",
-    "load_attachment": "tokagnostic.host.saving",
+    "load_attachment": "tokagnostic.host.loading",
     "bits_per_byte": "tokagnostic.evaluation.bits_per_byte",
     "ngram_overlap": "tokagnostic.evaluation.overlap.counting",
     "coverage": "tokagnostic.evaluation.coverage",
     "KeySet": "tokagnostic.evaluation.key_set",
     "PretrainConfig": "tokagnostic.training.config",
     "pretrain": "tokagnostic.training.pretrain",
+    "memory_optimizer": "tokagnostic.training.memory_optimizer",
 }
 __all__ = sorted(_HOME)
 

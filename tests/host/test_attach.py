@@ -28,6 +28,7 @@ from tokagnostic.errors import HostError, InvalidValueError
 from tokagnostic.hashing import HashCache
 from tokagnostic.hashing.polynomial import hash_bytes
 from tokagnostic.host import attach
+from tokagnostic.host.counting import MOST_WAITING
 from tokagnostic.memory import JointConfig, NgramMemory
 from tokagnostic.tokens import TokenBytes
 
@@ -114,7 +115,7 @@ class TestEveryFamily:
                 assert (tmp_path / "after" / name).read_bytes() == (tmp_path / "before" / name).read_bytes()
         again, report = AutoModelForCausalLM.from_pretrained(tmp_path / "after", output_loading_info=True)
         assert not any(report.values())
-        assert type(again) is type(family_host)
+        assert isinstance(family_host, type(again))
         # The files are equal byte for byte; how tensors lie in memory may still change the last bit of a sum.
         torch.testing.assert_close(logits_of(again.eval(), random_ids()), before, atol=1e-5, rtol=1e-5)
 
@@ -565,3 +566,15 @@ class TestPrefixPolicy:
         memory = self.MEMORY.build(HashCache.build(LEADING_SPACE_VOCABULARY, prefix="keep"))
         with pytest.raises(InvalidValueError, match="prefix policy 'strip'"):
             attach(host, HashCache.build(LEADING_SPACE_VOCABULARY), memory)
+
+
+def test_reads_are_counted_however_many_calls_there_were(host: PreTrainedModel, memory: NgramMemory) -> None:
+    """Reads are added up some at a time: none is lost, none is counted twice."""
+    attachment = attach(host, VOCABULARY, memory)
+    lengths = [1 + i % 3 for i in range(2 * MOST_WAITING + 5)]
+    for length in lengths:
+        logits_of(host, random_ids(1, length))
+        assert len(attachment.reads[0]._waiting) < MOST_WAITING
+    (read,) = attachment.take_reads()
+    assert read.num_positions == read.num_found == sum(lengths)
+    assert [reads.num_positions for reads in attachment.take_reads()] == [0]

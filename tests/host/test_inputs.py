@@ -40,8 +40,20 @@ def test_positions_of_padding_count_for_nothing(fill: int) -> None:
         ([4, 5, 6, 7, 8], [0, 0, 1, 1, 1], [0, 0, 0, 0, 0]),
         ([0, 0, 0], None, [1, 1, 1]),
         ([], None, []),
+        ([0], [0], [0]),
+        ([0], [1], [1]),
+        ([4], None, [0]),
     ],
-    ids=["restart_above_0", "padding_counted_from_0", "continued", "single_tokens", "nothing"],
+    ids=[
+        "restart_above_0",
+        "padding_counted_from_0",
+        "continued",
+        "single_tokens",
+        "nothing",
+        "one_padding",
+        "one_token",
+        "one_continued",
+    ],
 )
 def test_starts(positions: list[int], real: list[int] | None, expected: list[int]) -> None:
     assert starts_of(positions, real) == expected

@@ -14,7 +14,7 @@ from transformers import PreTrainedModel
 
 from tokagnostic.errors import HostError
 from tokagnostic.host import Attachment, attach, attachment_of
-from tokagnostic.host.reading import _CURRENT
+from tokagnostic.host.calling import _CURRENT
 from tokagnostic.memory import NgramMemory
 
 

@@ -16,6 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from tokagnostic.corpus import CorpusConfig
 from tokagnostic.host import attachment_of
+from tokagnostic.host.saving import FILES
 from tokagnostic.memory.file import read_recipe, verify_memory
 from tokagnostic.training import pretrain as module
 from tokagnostic.training.config import AttachConfig, HostConfig, PretrainConfig
@@ -35,7 +36,7 @@ class TestRun:
         checkpoints = {
             f"checkpoints/step-0000000{step}/{file}" for step in (2, 4) for file in ("facts.json", "state.safetensors")
         }
-        attachment = {f"attachment/{file}" for file in ("attachment.json", "reader.safetensors", "memory.safetensors")}
+        attachment = {f"attachment/{file}" for file in FILES}
         host = {f"host/{file}" for file in ("config.json", "generation_config.json", "model.safetensors")}
         tokenizer = {"tokenizer/tokenizer.json", "tokenizer/tokenizer_config.json"}
         plain = {"config.json", "metrics.jsonl", "result.json"}

@@ -18,7 +18,7 @@ from torch import Tensor
 from tokagnostic.errors import HostError, InvalidValueError, MemoryFileError, SourceError, TokagnosticError
 from tokagnostic.hashing import HashCache
 from tokagnostic.host.attach import attachment_of
-from tokagnostic.host.saving import load_attachment, save_attachment
+from tokagnostic.host.loading import load_attachment
 from tokagnostic.json_files import write_json
 from tokagnostic.memory.file import load_memory, read_recipe, save_memory, verify_memory
 from tokagnostic.training.hosts import fresh_llama, load_host
@@ -59,7 +59,7 @@ def saved_once(trained: Setup, tmp_path_factory: pytest.TempPathFactory) -> Path
     folder = tmp_path_factory.mktemp("saved")
     file = folder / "exported.safetensors"
     save_memory(trained.memory, file, trained_on={"text": "three sentences"}, layers=(1,))
-    save_attachment(trained.attachment, folder / "attachment", file)
+    trained.attachment.save_pretrained(folder / "attachment", file)
     return folder / "attachment"
 
 
@@ -110,7 +110,7 @@ class TestAttachment:
         before = {path.name: path.read_bytes() for path in saved.iterdir()}
         host = plain_host(trained)
         attachment = load_attachment(host, trained.encoder, saved)
-        save_attachment(attachment, saved, saved / "memory.safetensors")
+        attachment.save_pretrained(saved, saved / "memory.safetensors")
         assert {path.name: path.read_bytes() for path in saved.iterdir()} == before
 
     def test_a_reader_of_fewer_orders_is_loaded_as_one(
@@ -121,7 +121,7 @@ class TestAttachment:
         cache = HashCache.build(trained.encoder.token_bytes)
         host = fresh_host(trained)
         memory = load_memory(saved / "memory.safetensors", cache, max_order=1)
-        save_attachment(attach(host, cache, memory), tmp_path / "low", saved / "memory.safetensors")
+        attach(host, cache, memory).save_pretrained(tmp_path / "low", saved / "memory.safetensors")
         assert load_attachment(fresh_host(trained), cache, tmp_path / "low").memory.max_order == 1
 
     @pytest.mark.parametrize("name", ["attachment.json", "reader.safetensors", "memory.safetensors"])
@@ -167,7 +167,7 @@ class TestAttachment:
         self.refused(trained, saved, HostError, "which its reader was trained with")
 
     def test_a_host_of_another_width_is_refused(self, trained: Setup, saved: Path) -> None:
-        self.refused(trained, saved, HostError, r"of shape \(16, 16\); expected shape \(24, 16\)", width=24)
+        self.refused(trained, saved, HostError, "of width 16; expected one of the host's width 24", width=24)
 
     @pytest.mark.parametrize("change", ["less", "more", "reshaped"])
     def test_a_reader_with_other_weights_is_refused(self, trained: Setup, saved: Path, change: str) -> None:
@@ -187,8 +187,10 @@ class TestAttachment:
     ) -> None:
         file = tmp_path / "other.safetensors"
         save_memory(make_setup(num_rows=101).memory, file)
-        with pytest.raises(InvalidValueError, match=r"other.safetensors holds a memory of .* Save the attached memory"):
-            save_attachment(trained.attachment, tmp_path / "folder", file)
+        with pytest.raises(
+            InvalidValueError, match=r"other.safetensors holds other rows than .* Save the attached memory"
+        ):
+            trained.attachment.save_pretrained(tmp_path / "folder", file)
         assert not (tmp_path / "folder").exists()
 
     @pytest.mark.parametrize("function", ["shutil.copyfile", "save_file", "Path.write_text"])
@@ -206,7 +208,7 @@ class TestAttachment:
 
         monkeypatch.setattr(f"tokagnostic.host.saving.{function}", refuse)
         with pytest.raises(SourceError, match=r"attachment .* cannot be written .*No space left") as caught:
-            save_attachment(trained.attachment, folder, file)
+            trained.attachment.save_pretrained(folder, file)
         assert "\n" not in str(caught.value)
         done = {"shutil.copyfile": [], "save_file": ["memory.safetensors"]}
         expected = done.get(function, ["memory.safetensors", "reader.safetensors"])

@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 
 from tokagnostic.bench.cache import measure_cache
 from tokagnostic.bench.hashing import measure_hashing
+from tokagnostic.bench.host import measure_host
 from tokagnostic.bench.measuring import Row, bench_table
 from tokagnostic.bench.overlap import measure_overlap
 from tokagnostic.bench.tokens import measure_tokens
@@ -23,6 +24,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "cache": measure_cache,
     "overlap": measure_overlap,
     "step": measure_step,
+    "host": measure_host,
 }
 """All measurements, in the order in which they are made."""
 

@@ -11,10 +11,10 @@ from torch import nn
 from tokagnostic.errors import HostError, InvalidValueError
 from tokagnostic.hashing.cache import HashCache, PrefixPolicy
 from tokagnostic.host.attachment import Attachment
-from tokagnostic.host.discovery import find_parts
+from tokagnostic.host.calling import PLACE, ReadingDecoder
+from tokagnostic.host.discovery import device_of, find_parts
 from tokagnostic.host.inside import NAME
 from tokagnostic.host.layer import GateForm, MemoryLayer
-from tokagnostic.host.reading import PLACE, ReadingDecoder
 from tokagnostic.memory.base import NgramMemory
 
 if TYPE_CHECKING:
@@ -32,6 +32,8 @@ def attach(
     gate: GateForm = "sigmoid",
     conv_kernel: int = 0,
     boundary_ids: Sequence[int] = (),
+    *,
+    packed: bool = False,
 ) -> Attachment:
     """Let a causal language model read a memory.
 
@@ -43,6 +45,10 @@ def attach(
     `model.half()`) moves them but does not round them: a trainable table needs fp32, a frozen one keeps the dtype of its
     file. To cast them on purpose, cast `attachment.reader` or the memory itself.
 
+    LoRA through peft goes below, attached to a model that peft has made, or on top; there peft freezes whatever is not its
+    own, so call `attachment.reader.requires_grad_(True)` afterwards. `transformers.Trainer` trains host and reader with its
+    own optimizer; a trainable table, whose gradients are sparse, wants `tokagnostic.memory_optimizer(model, lr)`.
+
     Args:
         model: a causal language model of transformers.
         tokenizer_or_cache: the host's tokenizer, or what was made of it: an encoder, a byte table or a hash cache.
@@ -51,7 +57,10 @@ def attach(
         gate: form of the gate, see `MemoryLayer`.
         conv_kernel: taps of a short convolution behind the gate, see `ShortConvolution`; 0 for none, the paper takes 4.
         boundary_ids: ids at which a document starts, such as the end-of-text id between packed documents. Position ids
-            that restart, segment ids and cumulative lengths are seen without it.
+            that restart, document numbers (`seq_idx`, `segment_ids`, `document_ids`, `doc_ids`), cumulative lengths
+            (`cu_seq_lens_q`) and square masks are heeded without it.
+        packed: rows in training hold several documents: a call that does not tell where they start is refused, as it
+            would be if a trainer had dropped the column that tells.
 
     Raises:
         HostError: if the model's parts cannot be found, it has a memory already, or the tokenizer has more ids than it.
@@ -73,11 +82,10 @@ def attach(
     boundaries = _checked_ids(boundary_ids, parts.num_ids)
     reader = nn.ModuleDict()
     for layer in chosen:
-        where = next(parts.layers[layer].parameters()).device
         reader[str(layer)] = MemoryLayer(
             parts.width, memory.feature_dim, gate, conv_kernel, conv_dilation=memory.max_order
-        ).to(where)
-    return Attachment(model, parts, memory, hasher, reader, chosen, boundaries)
+        ).to(device_of(parts.layers[layer]))
+    return Attachment(model, parts, memory, hasher, reader, chosen, boundaries, packed)
 
 
 def attachment_of(model: nn.Module) -> Attachment | None:

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import sys
+from collections.abc import Iterator
 from contextlib import contextmanager
-from contextvars import ContextVar
 from itertools import count
-from types import MappingProxyType
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
 
 from tokagnostic.errors import HostError, InvalidValueError
-from tokagnostic.hashing.polynomial import NO_WINDOW
+from tokagnostic.host.calling import ReadingDecoder, ReadingLayer, change_class
 from tokagnostic.host.counting import LayerReads, ReadCounter
-from tokagnostic.host.discovery import HostParts
-from tokagnostic.host.history import History, find_cache, history_of
-from tokagnostic.host.inputs import CallInputs, read_inputs
+from tokagnostic.host.discovery import HostParts, device_of
+from tokagnostic.host.hub import push_folder
 from tokagnostic.host.inside import NAME, Inside
 from tokagnostic.host.layer import GateForm, MemoryLayer
-from tokagnostic.host.reading import Reading, ReadingDecoder, ReadingLayer, change_class
+from tokagnostic.host.lookup import GIVEN_KEYS
+from tokagnostic.host.naming import naming_boundaries
+from tokagnostic.host.saving import FILES, write_attachment
 from tokagnostic.memory.base import Hasher, NgramMemory
 
 
@@ -34,6 +36,10 @@ class Attachment:
         reader: one `MemoryLayer` per attached layer, by the layer's index.
         layers: the attached layers, rising.
         boundary_ids: ids at which a document starts.
+        packed: whether a call in training must tell where documents start; may be set.
+        number: tells attachments apart, in caches above all.
+        argument_names: of the decoder's positional arguments.
+        reads: counters of what each attached layer has read; `take_reads` tells and resets them.
     """
 
     def __init__(
@@ -45,6 +51,7 @@ class Attachment:
         reader: nn.ModuleDict,
         layers: tuple[int, ...],
         boundary_ids: tuple[int, ...] = (),
+        packed: bool = False,
     ) -> None:
         self.model = model
         self.memory = memory
@@ -52,13 +59,14 @@ class Attachment:
         self.reader = reader
         self.layers = layers
         self.boundary_ids = boundary_ids
-        self._parts = parts
-        self._number = next(_NUMBERS)
+        self.argument_names = parts.argument_names
+        self.packed = packed
+        self.number = next(_NUMBERS)
         self._num_disabled = 0
-        self._reads = [ReadCounter() for _ in layers]
+        self.reads = [ReadCounter() for _ in layers]
         self._former_hasher, memory.hasher = memory.hasher, hasher
         self._inside = Inside(memory, reader).train(model.training)
-        memory.to(next(parts.decoder.parameters()).device)
+        memory.to(device_of(parts.decoder))
         self._former_ignored = model.__dict__.get("_keys_to_ignore_on_save")
         model._keys_to_ignore_on_save = {  # type: ignore[assignment]
             *(getattr(model, "_keys_to_ignore_on_save", None) or ()),
@@ -68,6 +76,8 @@ class Attachment:
         self._changes = [change_class(parts.decoder, ReadingDecoder, (self, None))]
         for slot, layer in enumerate(layers):
             self._changes.append(change_class(parts.layers[layer], ReadingLayer, (self, slot)))
+        if model is not parts.decoder:
+            self._changes.append(change_class(model, naming_boundaries(type(model)), (self, None)))
 
     @property
     def attached(self) -> bool:
@@ -77,18 +87,23 @@ class Attachment:
     @property
     def gate(self) -> GateForm:
         """Form of the gate."""
-        return self._layer(0).gate
+        return self.layer(0).gate
 
     @property
     def conv_kernel(self) -> int:
         """Taps of the short convolution; 0 for none."""
-        conv = self._layer(0).conv
+        conv = self.layer(0).conv
         return 0 if conv is None else len(conv.weight)
 
     @property
     def off(self) -> bool:
         """Whether the memory is switched off."""
         return self._num_disabled > 0
+
+    @property
+    def needs_boundaries(self) -> bool:
+        """Whether a call must tell where documents start: in training on packed rows that no id divides."""
+        return self.packed and self._inside.training and not self.boundary_ids
 
     def remove(self) -> None:
         """Take everything out of the host, which is then as it was before. May be called again.
@@ -143,11 +158,11 @@ class Attachment:
                 expected=f"int64 [B, T, {self.memory.max_order}]",
                 remedy="Make the keys with attachment.hasher",
             )
-        token = _GIVEN_KEYS.set({**_GIVEN_KEYS.get(), self: keys})
+        token = GIVEN_KEYS.set({**GIVEN_KEYS.get(), self: keys})
         try:
             yield
         finally:
-            _GIVEN_KEYS.reset(token)
+            GIVEN_KEYS.reset(token)
 
     def named_parameters(self) -> Iterator[tuple[str, nn.Parameter]]:
         """Reader and table, nothing of the host, each once, under the names they have in the host."""
@@ -174,96 +189,61 @@ class Attachment:
         sizes = [(parameter.numel(), parameter.requires_grad) for parameter in self.model.parameters()]
         return sum(size for size, trainable in sizes if trainable), sum(size for size, _ in sizes)
 
-    def take_reads(self) -> list[LayerReads]:
-        """What each layer has read since the last time this was called, for metrics."""
-        counters, self._reads = self._reads, [ReadCounter() for _ in self.layers]
-        return [counter.summary(layer) for layer, counter in zip(self.layers, counters, strict=True)]
+    def print_trainable_parameters(self) -> None:
+        """Write one line on stdout: parameters that are trained, all of them, and the share in percent."""
+        trainable, total = self.count_parameters()
+        share = 100 * trainable / total
+        sys.stdout.write(f"trainable params: {trainable:,} || all params: {total:,} || trainable%: {share:.4f}\n")
 
-    def begin_reading(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Reading:
-        """Look up what the attached layers will read in a call of the decoder, each table once.
+    def save_pretrained(
+        self, folder: str | Path, memory_file: str | Path | None = None, *, copy_memory: bool = True
+    ) -> None:
+        """Write a folder from which `load_attachment` makes the same attachment again, bit for bit.
+
+        It holds the reader's weights, the settings they belong to, a model card, and the memory: the file that it was
+        loaded from, or else its rows, saved anew. The host is not in it. What is written does not depend on wrappers
+        around the host, such as a compiled one, data-parallel training or LoRA.
 
         Args:
-            args: positional arguments of the call.
-            kwargs: its named arguments.
+            folder: made if it is not there; files of an earlier save are replaced, each whole or not at all.
+            memory_file: a file that the memory was saved to, if it shall be that one.
+            copy_memory: False to leave the memory where it is, and to remember the path and the identity.
 
         Raises:
-            HostError: for a call that the memory cannot serve; nothing has been computed then.
+            InvalidValueError: if the file holds other rows, or there is none to be left where it is.
+            MemoryFileError: if the file cannot be believed or written.
+            HostError: if the reader's weights are not those that were attached, for something has wrapped them.
+            SourceError: if the folder cannot be written.
         """
-        arguments = {**dict(zip(self._parts.argument_names, args, strict=False)), **kwargs}
-        given = _GIVEN_KEYS.get().get(self)
-        ids = arguments.get("input_ids")
-        cache = find_cache(arguments)
-        history = history_of(cache, self._number, len(ids)) if isinstance(ids, Tensor) else None
-        inputs = read_inputs(arguments, boundaries=given is None, history=history)
-        later = self._history_of_call(inputs, history)
-        keys = self._keys(history, later) if given is None else _padded_keys(given, inputs)
-        read: dict[int, Tensor] = {}
-        for slot in range(len(self.layers)):
-            table = self.memory.table_of(slot)
-            if table not in read:
-                read[table] = self.memory.features_of(keys, slot)
-        features = [read[self.memory.table_of(slot)] for slot in range(len(self.layers))]
-        return Reading(self, features, (keys >= 0).any(dim=-1), cache, history, later)
+        write_attachment(self, folder, memory_file, copy_memory=copy_memory)
 
-    def add_read(self, reading: Reading, slot: int, hidden: Tensor | None) -> Tensor:
-        """The hidden state that enters an attached layer, float [B, T, D], with what was read added.
+    def push_to_hub(self, name: str, memory_file: str | Path | None = None, *, private: bool = False) -> str:
+        """Upload what `save_pretrained` writes, the memory with it; `load_attachment` takes the name.
+
+        Args:
+            name: of the repository, OWNER/NAME; made if it is not there.
+            memory_file: as `save_pretrained` takes it.
+            private: whether a repository that has to be made is seen by its owner alone.
+
+        Returns:
+            The address of what was uploaded.
 
         Raises:
-            HostError: if the layer is given anything but one hidden state per position of the call.
+            SourceError: if the hub cannot be reached or does not let you write there; besides, as `save_pretrained`.
         """
-        shape = (*reading.has_window.shape, self._parts.width)
-        if not isinstance(hidden, Tensor) or hidden.shape != shape:
-            found = f"a hidden state of shape {list(hidden.shape)}" if isinstance(hidden, Tensor) else "no hidden state"
-            raise HostError(
-                f"layer {self.layers[slot]} is given {found} in a call of {reading.has_window.numel()} positions",
-                expected=f"a hidden state of shape {list(shape)}",
-                remedy="Attach to a host whose layers take hidden_states [B, T, D] first",
-            )
-        layer = self._layer(slot)
-        around = None if layer.conv is None else reading.surroundings(self.layers[slot], layer.conv.reach)
-        read = layer.read(hidden, reading.features[slot], around)
-        if read.conv_input is not None:
-            reading.conv_inputs[self.layers[slot]] = read.conv_input.detach()
-        reading.num_read[slot] += reading.has_window.numel()
-        self._reads[slot].add(reading.has_window, read.gate)
-        return hidden + read.delta
+        with TemporaryDirectory() as folder:
+            self.save_pretrained(folder, memory_file)
+            return push_folder(Path(folder), name, FILES, private=private)
 
-    def _layer(self, slot: int) -> MemoryLayer:
+    def take_reads(self) -> list[LayerReads]:
+        """What each layer has read since the last time this was called, for metrics."""
+        counters, self.reads = self.reads, [ReadCounter() for _ in self.layers]
+        return [counter.summary(layer) for layer, counter in zip(self.layers, counters, strict=True)]
+
+    def layer(self, slot: int) -> MemoryLayer:
+        """The reader of one of the attached layers, counted from 0."""
         return cast(MemoryLayer, self.reader[str(self.layers[slot])])
 
-    def _history_of_call(self, inputs: CallInputs, history: History | None) -> History:
-        """The positions of a call, as they will stand in its cache."""
-        ids, starts = inputs.masked_ids, inputs.starts
-        if starts is None:
-            starts = torch.zeros_like(ids, dtype=torch.bool)
-            if history is None:
-                starts[:, :1] = True
-        for boundary_id in self.boundary_ids:
-            starts = starts | (ids == boundary_id)
-        before = None if history is None or history.waiting is None else history.waiting[:, -1]
-        return History(self._number, ids, starts, self.hasher.waiting(ids, starts, before))
 
-    def _keys(self, history: History | None, later: History) -> Tensor:
-        """Keys of the windows that end at the call's positions, int64 [B, T, N]."""
-        if history is None or history.length == 0:
-            return self.hasher(later.input_ids, later.starts)
-        ids, starts = history.tail(max(1, self.memory.max_order - 1))
-        ids, starts = torch.cat((ids, later.input_ids), dim=1), torch.cat((starts, later.starts), dim=1)
-        return self.hasher(ids, starts)[:, -later.length :] if later.length else self.hasher(ids, starts)[:, :0]
-
-
-def _padded_keys(given: Tensor, inputs: CallInputs) -> Tensor:
-    """Given keys, less those at padding."""
-    if given.shape[:2] != inputs.input_ids.shape:
-        raise HostError(
-            f"a call with ids of shape {list(inputs.input_ids.shape)} under keys of shape {list(given.shape)}",
-            expected="one row of keys for every id",
-            remedy="Give the keys of exactly the ids that the host is called with",
-        )
-    keys = given.to(inputs.input_ids.device)
-    return keys if inputs.real is None else keys.masked_fill(~inputs.real.unsqueeze(-1), NO_WINDOW)
-
-
-_GIVEN_KEYS: ContextVar[Mapping[Attachment, Tensor]] = ContextVar("tokagnostic_keys", default=MappingProxyType({}))
 _NUMBERS = count(1)
 """Numbers of attachments, by which a cache knows whose it is."""

@@ -4,7 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
+
+MOST_WAITING = 64
+"""Reads that are put aside before they are added up."""
 
 
 @dataclass(frozen=True)
@@ -22,22 +26,36 @@ class LayerReads:
 
 
 class ReadCounter:
-    """Sums over the reads of one layer, kept on the device so that counting never waits for it."""
+    """Sums over the reads of one layer, kept on the device so that counting never waits for it.
+
+    Reads are put aside and added up some at a time, so that counting costs next to nothing where a call is one token.
+    """
 
     def __init__(self) -> None:
-        self.num_positions = 0
-        self.num_found: Tensor | int = 0
-        self.gate_sum: Tensor | float = 0.0
+        self._num_positions = 0
+        self._num_found: Tensor | int = 0
+        self._gate_sum: Tensor | float = 0.0
+        self._waiting: list[tuple[Tensor, Tensor]] = []
 
     def add(self, has_window: Tensor, gate: Tensor) -> None:
         """Count one read: where there was a window, bool [B, T], and the gate, float [B, T, 1]."""
-        found = has_window.to(gate.device)
-        self.num_positions += found.numel()
-        self.num_found = found.sum() + self.num_found
-        self.gate_sum = (gate.detach().float().squeeze(-1) * found).sum() + self.gate_sum
+        self._waiting.append((has_window, gate.detach()))
+        if len(self._waiting) == MOST_WAITING:
+            self._add_up()
 
     def summary(self, layer: int) -> LayerReads:
         """The sums as numbers; here the device is waited for."""
-        num_found = int(self.num_found)
-        mean = float(self.gate_sum) / num_found if num_found else float("nan")
-        return LayerReads(layer, self.num_positions, num_found, mean)
+        self._add_up()
+        num_found = int(self._num_found)
+        mean = float(self._gate_sum) / num_found if num_found else float("nan")
+        return LayerReads(layer, self._num_positions, num_found, mean)
+
+    def _add_up(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        if not waiting:
+            return
+        gates = torch.cat([gate.flatten() for _, gate in waiting])
+        found = torch.cat([has_window.flatten() for has_window, _ in waiting]).to(gates.device)
+        self._num_positions += found.numel()
+        self._num_found = found.sum() + self._num_found
+        self._gate_sum = (gates * found).sum(dtype=torch.float32) + self._gate_sum

@@ -6,6 +6,7 @@ import inspect
 from dataclasses import dataclass
 from typing import Any
 
+import torch
 from torch import nn
 
 from tokagnostic.errors import HostError
@@ -57,6 +58,27 @@ def find_parts(model: nn.Module) -> HostParts:
         )
     width = getattr(text_config, "hidden_size", embedding.embedding_dim)
     return HostParts(decoder, names, layers, width, embedding.num_embeddings)  # type: ignore[arg-type]
+
+
+def device_of(module: nn.Module) -> torch.device:
+    """Where a module computes: where its weights are, or where they are brought to for each call.
+
+    Raises:
+        HostError: if its weights have no values and nothing brings any.
+    """
+    for parameter in module.parameters():
+        if not parameter.is_meta:
+            return parameter.device
+    for part in module.modules():
+        # Accelerate leaves this at modules whose weights lie on disk or in another memory.
+        device = getattr(getattr(part, "_hf_hook", None), "execution_device", None)
+        if device is not None:
+            return torch.device(device)
+    raise HostError(
+        f"{type(module).__name__} is on the meta device, where weights have no values",
+        expected="a host whose weights were loaded",
+        remedy="Load the host first, then attach the memory",
+    )
 
 
 def _input_embeddings(model: Any) -> object:

@@ -25,6 +25,39 @@ HISTORY = "_tokagnostic_history"
 
 
 @dataclass(frozen=True, eq=False)
+class Pieces:
+    """One long tensor in pieces of falling lengths, so that adding a position does not copy all before it.
+
+    The lengths at least halve from piece to piece, as the digits of a binary counter: each number is copied about
+    log2(T) times in all, and there are about as many pieces.
+    """
+
+    pieces: tuple[Tensor, ...]
+    """In order, [B, T_i, ...] each."""
+
+    def with_piece(self, piece: Tensor) -> Pieces:
+        """These pieces and another one behind them."""
+        pieces = list(self.pieces)
+        while pieces and pieces[-1].shape[1] < 2 * piece.shape[1]:
+            piece = torch.cat((pieces.pop(), piece), dim=1)
+        return Pieces((*pieces, piece))
+
+    def tail(self, length: int) -> Tensor:
+        """The last positions, [B, up to length, ...]."""
+        found: list[Tensor] = []
+        for piece in reversed(self.pieces):
+            found.insert(0, piece[:, max(0, piece.shape[1] - length) :])
+            length -= found[0].shape[1]
+            if length == 0:
+                break
+        return found[0] if len(found) == 1 else torch.cat(found, dim=1)
+
+    def map(self, change: Callable[[Tensor], Tensor]) -> Pieces:
+        """The whole, changed, as one piece."""
+        return Pieces((change(torch.cat(self.pieces, dim=1)),))
+
+
+@dataclass(frozen=True, eq=False)
 class History:
     """The positions that a cache holds, as the memory saw them. Never changed, only replaced."""
 
@@ -36,7 +69,7 @@ class History:
     """True at each document's first position, bool [B, T]."""
     waiting: Tensor | None = None
     """Whether after each position a segment waits for its first bytes, bool [B, T]; None where no space is invented."""
-    conv_inputs: Mapping[int, Tensor] = field(default_factory=dict)
+    conv_inputs: Mapping[int, Pieces] = field(default_factory=dict)
     """What each short convolution was given at each position, float [B, T, D], by layer."""
 
     @property
@@ -57,20 +90,17 @@ class History:
             starts[:, 0] |= self.waiting[:, first - 1]
         return ids, starts
 
-    def extended(self, later: History) -> History:
-        """This history and, behind it, another of the same rows."""
+    def extended(self, later: History, conv_inputs: Mapping[int, Tensor]) -> History:
+        """This history and, behind it, another of the same rows, whose convolutions were given these inputs."""
         both = None
         if self.waiting is not None and later.waiting is not None:
             both = torch.cat((self.waiting, later.waiting), dim=1)
-        return replace(
-            self,
-            input_ids=torch.cat((self.input_ids, later.input_ids), dim=1),
-            starts=torch.cat((self.starts, later.starts), dim=1),
-            waiting=both,
-            conv_inputs={
-                layer: torch.cat((self.conv_inputs[layer], inputs), dim=1)
-                for layer, inputs in later.conv_inputs.items()
-            },
+        return History(
+            self.owner,
+            torch.cat((self.input_ids, later.input_ids), dim=1),
+            torch.cat((self.starts, later.starts), dim=1),
+            both,
+            {layer: self.conv_inputs[layer].with_piece(inputs) for layer, inputs in conv_inputs.items()},
         )
 
     def map(self, change: Callable[[Tensor], Tensor]) -> History:
@@ -80,7 +110,7 @@ class History:
             input_ids=change(self.input_ids),
             starts=change(self.starts),
             waiting=None if self.waiting is None else change(self.waiting),
-            conv_inputs={layer: change(inputs) for layer, inputs in self.conv_inputs.items()},
+            conv_inputs={layer: inputs.map(change) for layer, inputs in self.conv_inputs.items()},
         )
 
 

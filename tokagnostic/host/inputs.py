@@ -14,6 +14,14 @@ from tokagnostic.host.history import History
 
 MASKED = -1
 """The id that breaks every window and reads nothing."""
+SEGMENT_ARGUMENTS = ("seq_idx", "segment_ids", "document_ids", "doc_ids")
+"""Names under which a call may number the documents of its rows, integer [B, T] or [1, T]; hosts know the first."""
+LENGTHS_ARGUMENT = "cu_seq_lens_q"
+"""Name under which it may give their cumulative lengths, from 0 to T, integer [documents + 1]."""
+BOUNDARY_ARGUMENTS = (*SEGMENT_ARGUMENTS, LENGTHS_ARGUMENT)
+"""What tells where documents start, beside positions that restart and square masks."""
+OUR_ARGUMENTS = SEGMENT_ARGUMENTS[1:]
+"""Those that no host knows: they are read and go no further."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,49 +65,70 @@ def read_inputs(arguments: Mapping[str, Any], *, boundaries: bool = True, histor
     real, starts = _read_mask(arguments.get("attention_mask"), input_ids, num_before, required=boundaries)
     if not boundaries:
         return CallInputs(input_ids, real, starts)
-    starts = _read_segments(arguments, input_ids, starts, begun=num_before > 0)
     position_ids = arguments.get("position_ids")
+    begun = num_before > 0
+    if begun and position_ids is None:
+        _refuse_numbers_behind_others(arguments, num_before)
+    for name in SEGMENT_ARGUMENTS:
+        if arguments.get(name) is not None:
+            starts = _with(starts, _changes(name, arguments[name], input_ids, begun=begun))
+    if arguments.get(LENGTHS_ARGUMENT) is not None:
+        starts = _with(starts, _starts_after(arguments[LENGTHS_ARGUMENT], input_ids, begun=begun))
     if position_ids is None:
         return CallInputs(input_ids, real, starts)
-    if position_ids.ndim > 2 or position_ids.shape[-1] != input_ids.shape[1]:
+    positions = _per_id("position_ids", position_ids, input_ids)
+    before = None if history is None else history.input_ids
+    return CallInputs(input_ids, real, _with(starts, document_starts(positions, real, before)))
+
+
+def _with(starts: Tensor | None, others: Tensor) -> Tensor:
+    return others if starts is None else starts | others
+
+
+def _refuse_numbers_behind_others(arguments: Mapping[str, Any], num_before: int) -> None:
+    """Numbers and lengths speak of one call; whether its first position continues a document, only positions tell."""
+    given = next((name for name in BOUNDARY_ARGUMENTS if arguments.get(name) is not None), None)
+    if given is not None:
         raise HostError(
-            f"position_ids of shape {_shape(position_ids)} for ids of shape {_shape(input_ids)}",
-            expected="one position per id, [B, T] or [1, T]",
-            remedy="Pass positions of that shape",
+            f"{given} in a call behind {num_before} cached positions",
+            expected="position_ids beside it, which tell whether the call begins with a new document",
+            remedy="Pass position_ids too",
         )
-    positions = position_ids.to(input_ids.device).expand(input_ids.shape)
-    begun = None if history is None else (history.input_ids >= 0).any(dim=1)
-    by_position = document_starts(positions, real, begun)
-    return CallInputs(input_ids, real, by_position if starts is None else by_position | starts)
 
 
-def _read_segments(
-    arguments: Mapping[str, Any], input_ids: Tensor, starts: Tensor | None, *, begun: bool
-) -> Tensor | None:
-    """Add the starts that segment ids or cumulative lengths tell, as collators name them for padding-free rows."""
-    segments, lengths = arguments.get("seq_idx"), arguments.get("cu_seq_lens_q")
-    if segments is None and lengths is None:
-        return starts
-    found = torch.zeros_like(input_ids, dtype=torch.bool) if starts is None else starts.clone()
-    found[:, :1] |= not begun
-    if segments is not None:
-        if segments.shape[-1] != input_ids.shape[1]:
-            raise HostError(
-                f"seq_idx of shape {_shape(segments)} for ids of shape {_shape(input_ids)}",
-                expected="one segment number per id, [B, T] or [1, T]",
-                remedy="Pass segment numbers of that shape",
-            )
-        segments = segments.to(input_ids.device).expand(input_ids.shape)
-        found[:, 1:] |= segments[:, 1:] != segments[:, :-1]
-    if lengths is not None:
-        if len(input_ids) != 1 or int(lengths[-1]) != input_ids.shape[1]:
-            raise HostError(
-                f"cu_seq_lens_q that ends with {int(lengths[-1])} for ids of shape {_shape(input_ids)}",
-                expected="one row of ids, whose length is the last of the cumulative lengths",
-                remedy="Pass the documents joined to one row",
-            )
-        found[0, lengths[:-1].long().to(input_ids.device)] = True
-    return found
+def _changes(name: str, numbers: Tensor, input_ids: Tensor, *, begun: bool) -> Tensor:
+    """Where document numbers change from one position to the next, and at a row's beginning, bool [B, T]."""
+    numbers = _per_id(name, numbers, input_ids)
+    starts = torch.full(input_ids.shape, not begun, device=input_ids.device)
+    starts[:, 1:] = numbers[:, 1:] != numbers[:, :-1]
+    return starts
+
+
+def _per_id(name: str, numbers: Any, input_ids: Tensor) -> Tensor:
+    """Numbers [T], [1, T] or [B, T] as integer [B, T]."""
+    batch, length = input_ids.shape
+    if not isinstance(numbers, Tensor) or numbers.shape not in ((length,), (1, length), (batch, length)):
+        raise HostError(
+            f"{name} of shape {_shape(numbers)} for ids of shape {_shape(input_ids)}",
+            expected="one number per id, [B, T] or [1, T]",
+            remedy=f"Pass {name} of that shape",
+        )
+    return numbers.to(input_ids.device).expand(input_ids.shape)
+
+
+def _starts_after(lengths: Any, input_ids: Tensor, *, begun: bool) -> Tensor:
+    """Where cumulative lengths say that documents start, bool [1, T]; a document may be empty."""
+    bounds = lengths.tolist() if isinstance(lengths, Tensor) and lengths.ndim == 1 else []
+    length = input_ids.shape[1]
+    if len(input_ids) != 1 or [*bounds[:1], *bounds[-1:]] != [0, length] or bounds != sorted(bounds):
+        raise HostError(
+            f"{LENGTHS_ARGUMENT} {bounds} for ids of shape {_shape(input_ids)}",
+            expected="one row of ids, and numbers that rise from 0 to its length",
+            remedy="Pass the documents joined to one row",
+        )
+    starts = torch.zeros_like(input_ids, dtype=torch.bool)
+    starts[0, [bound for bound in bounds if bound < length and (bound > 0 or not begun)]] = True
+    return starts
 
 
 def _read_mask(mask: Any, input_ids: Tensor, num_before: int, *, required: bool) -> tuple[Tensor | None, Tensor | None]:
@@ -112,8 +141,8 @@ def _read_mask(mask: Any, input_ids: Tensor, num_before: int, *, required: bool)
         return None, None
     if isinstance(mask, Tensor) and mask.shape == (batch, num_before + length):
         return (mask[:, num_before:] != 0).to(input_ids.device), None
-    if isinstance(mask, Tensor) and mask.ndim == 4 and len(mask) == batch and mask.shape[2] == length:
-        return _read_square_mask(mask.to(input_ids.device), num_before)
+    if _is_square(mask, batch, length):
+        return _read_square_mask(mask.to(input_ids.device).expand(batch, -1, -1, -1), num_before)
     if not required:
         return None, None
     raise HostError(
@@ -121,6 +150,13 @@ def _read_mask(mask: Any, input_ids: Tensor, num_before: int, *, required: bool)
         expected="a mask [B, positions up to here] that is 0 at padding, or one [B, 1, T, positions] of who sees whom",
         remedy="Pass such a mask; documents in one row are told by position_ids that restart",
     )
+
+
+def _is_square(mask: Any, batch: int, length: int) -> bool:
+    """Whether a mask says who sees whom; one of whole numbers does not tell which of them is "seen"."""
+    if not isinstance(mask, Tensor) or mask.ndim != 4 or not (mask.dtype == torch.bool or mask.is_floating_point()):
+        return False
+    return len(mask) in (1, batch) and mask.shape[2] == length
 
 
 def _read_square_mask(mask: Tensor, num_before: int) -> tuple[Tensor | None, Tensor | None]:
@@ -137,7 +173,7 @@ def _read_square_mask(mask: Tensor, num_before: int) -> tuple[Tensor | None, Ten
     return real, real & ~seen.tril(num_before - 1).any(dim=2)
 
 
-def document_starts(positions: Tensor, real: Tensor | None = None, begun: Tensor | None = None) -> Tensor:
+def document_starts(positions: Tensor, real: Tensor | None = None, before: Tensor | None = None) -> Tensor:
     """Where documents start: at position 0, and where the positions do not rise from one real token to the next.
 
     Positions of padding are whatever the caller's collator left there. They count for nothing, but that a row which
@@ -146,24 +182,24 @@ def document_starts(positions: Tensor, real: Tensor | None = None, begun: Tensor
     Args:
         positions: integer [B, T].
         real: False at padding, bool [B, T].
-        begun: True for rows that had a real token in an earlier call, bool [B]; by default none has.
+        before: ids of earlier calls, below 0 at padding, integer [B, P]; by default none.
 
     Returns:
         Starts, bool [B, T]; never at padding.
     """
+    at_zero = positions == 0
+    if positions.shape[1] <= 1:
+        return at_zero if real is None else real & at_zero
     if real is None:
-        real = torch.ones_like(positions, dtype=torch.bool)
-    if positions.shape[1] == 0:
-        return real
+        real = torch.ones_like(at_zero)
     order = torch.arange(positions.shape[1], device=positions.device)
     last_real = torch.where(real, order, -1).cummax(dim=1).values
     previous = torch.nn.functional.pad(last_real[:, :-1], (1, 0), value=-1)  # last real position before each, or -1
     restarts = positions <= positions.gather(1, previous.clamp(min=0))
-    at_row_start = positions[:, :1] == 0
-    if begun is not None:
-        at_row_start = at_row_start & ~begun.unsqueeze(1)
-    begins = torch.where(previous < 0, at_row_start, restarts)
-    return real & ((positions == 0) | begins)
+    at_row_start = at_zero[:, :1]
+    if before is not None:
+        at_row_start = at_row_start & (before < 0).all(dim=1, keepdim=True)
+    return real & (at_zero | torch.where(previous < 0, at_row_start, restarts))
 
 
 def _shape(value: object) -> object:

@@ -100,9 +100,7 @@ class MemoryLayer(nn.Module):
             around: what the convolution may look at; by default rows of one document each, from its beginning.
         """
         context, features = hidden.to(self.key.weight), features.to(self.key.weight)
-        # Under autocast a projection comes out in half precision; the score is computed in the dtype of the weights.
-        query, key = self.query_norm(context), self.key_norm(self.key(features).to(context))
-        score = (query * key).sum(dim=-1, keepdim=True) / self.width**0.5  # [B, T, 1]
+        score = self._score(context.float(), self.key(features).float()).to(context)  # [B, T, 1]
         if self.gate == "signed_sqrt":
             score = score.abs().clamp_min(LEAST_MAGNITUDE).sqrt() * score.sign()
         gate = torch.sigmoid(score)
@@ -113,3 +111,15 @@ class MemoryLayer(nn.Module):
             mixed, conv_input = self.conv(delta.to(context), around)
             delta = delta + mixed
         return LayerRead(delta.to(hidden), gate, conv_input)
+
+    def _score(self, context: Tensor, key: Tensor) -> Tensor:
+        """Eq. 4's `<RMSNorm(context), RMSNorm(key)> / sqrt(D)`, with both norms taken out of the sum, float32 [B, T, 1]."""
+        weight = (self.query_norm.weight * self.key_norm.weight).float()
+        scale = (_mean_square(context) * _mean_square(key)).rsqrt() / self.width**0.5
+        score: Tensor = (context * key * weight).sum(dim=-1, keepdim=True) * scale
+        return score
+
+
+def _mean_square(vectors: Tensor) -> Tensor:
+    norm: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
+    return norm.square() / vectors.shape[-1] + NORM_EPSILON

@@ -1,38 +1,20 @@
-"""One call of a host to the reads of its attached layers.
-
-How the read gets into the host. The decoder and the attached layers keep their identity, but become instances of a
-subclass, made on the spot, that differs in `__call__` alone. That was chosen over hooks and over replaced modules because
-
-- `try/finally` around the call is the only thing that ends it for every exception, `KeyboardInterrupt` included; a
-  forward hook, even one that is always called, is not run for that one;
-- parameter names, `isinstance`, class names and the registries of transformers that go by them stay as they are;
-- wrappers call the module, or replace its `forward` (Accelerate, activation checkpointing): `__call__` stands outside
-  `forward`, so that a recomputation in backward repeats the layer with what was read and does not read again;
-- a compiled graph is guarded by the type of its modules, not by their hooks, so attaching and removing are seen.
-
-What belongs to one call, the features above all, is in a context variable from the moment the decoder is entered until it
-is left. It is not on any module, so calls may nest, fail, or run in several threads.
-"""
+"""What one call of a host reads, from the lookup to the hidden states of its layers and to its cache."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from contextvars import ContextVar
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from tokagnostic.errors import HostError
-from tokagnostic.host.history import History, find_cache, held_by, remember
+from tokagnostic.host.history import History, Pieces, find_cache, held_by, remember
 from tokagnostic.host.short_conv import Surroundings
 
 if TYPE_CHECKING:
     from tokagnostic.host.attachment import Attachment
-
-PLACE = "_tokagnostic_place"
-"""Attribute of a changed module: its attachment, and for a layer which of the attached layers it is."""
 
 
 @dataclass(eq=False)
@@ -67,8 +49,43 @@ class Reading:
         return Surroundings.of(
             torch.cat((self.history.input_ids[:, first:], later.input_ids), dim=1),
             torch.cat((self.history.starts[:, first:], later.starts), dim=1),
-            self.history.conv_inputs[layer][:, first:],
+            self.history.conv_inputs[layer].tail(reach),
         )
+
+    def add_to(self, hidden: Tensor | None, slot: int) -> Tensor:
+        """The hidden state that enters an attached layer, float [B, T, D], with what was read added.
+
+        Raises:
+            HostError: if the layer is given anything but one hidden state per position of the call.
+        """
+        index, layer = self.owner.layers[slot], self.owner.layer(slot)
+        shape = (*self.has_window.shape, layer.width)
+        if not isinstance(hidden, Tensor) or hidden.shape != shape:
+            found = f"a hidden state of shape {list(hidden.shape)}" if isinstance(hidden, Tensor) else "no hidden state"
+            raise HostError(
+                f"layer {index} is given {found} in a call of {self.has_window.numel()} positions",
+                expected=f"a hidden state of shape {list(shape)}",
+                remedy="Attach to a host whose layers take hidden_states [B, T, D] first",
+            )
+        around = None if layer.conv is None else self.surroundings(index, layer.conv.reach)
+        read = layer.read(hidden, self.features[slot], around)
+        if read.conv_input is not None:
+            self.conv_inputs[index] = read.conv_input.detach()
+        self.num_read[slot] += self.has_window.numel()
+        self.owner.reads[slot].add(self.has_window, read.gate)
+        return hidden + read.delta
+
+    def finish(self, output: Any) -> None:
+        """Make sure that the layers have read, and write the call's positions into its cache.
+
+        Args:
+            output: what the decoder gave back.
+
+        Raises:
+            HostError: if a layer has not read exactly the positions of the call.
+        """
+        self.check_complete()
+        self.remember(output)
 
     def remember(self, output: Any) -> None:
         """Write the call's positions into its cache, if the host has put them there too.
@@ -79,8 +96,10 @@ class Reading:
         cache = self.cache if self.cache is not None else _cache_in(output)
         if cache is None:
             return
-        later = replace(self.later, conv_inputs=self.conv_inputs)
-        history = later if self.history is None else self.history.extended(later)
+        if self.history is None:
+            history = replace(self.later, conv_inputs={i: Pieces((x,)) for i, x in self.conv_inputs.items()})
+        else:
+            history = self.history.extended(self.later, self.conv_inputs)
         if held_by(cache) in (None, history.length):
             remember(cache, history)
 
@@ -100,83 +119,9 @@ class Reading:
                 )
 
 
-_CURRENT: ContextVar[Reading | None] = ContextVar("tokagnostic_reading", default=None)
-
-
-class ReadingDecoder(nn.Module):
-    """Mixed into the class of a host's decoder: looks up what its layers will read."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the decoder with a reading open."""
-        attachment: Attachment = self.__dict__[PLACE][0]
-        if attachment.off:
-            return super().__call__(*args, **kwargs)
-        reading = attachment.begin_reading(args, kwargs)
-        token = _CURRENT.set(reading)
-        try:
-            output = super().__call__(*args, **kwargs)
-        finally:
-            _CURRENT.reset(token)
-        reading.check_complete()
-        reading.remember(output)
-        return output
-
-
 def _cache_in(output: Any) -> Any:
     """The cache in what a decoder gives back, or None."""
     if isinstance(output, Mapping):
         return find_cache(output)
     values = output if isinstance(output, tuple) else ()
     return next((value for value in values if hasattr(value, "reorder_cache")), None)
-
-
-class ReadingLayer(nn.Module):
-    """Mixed into the class of an attached decoder layer: adds the read to the hidden state that enters it."""
-
-    def __call__(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the layer with the read added."""
-        attachment: Attachment
-        attachment, slot = self.__dict__[PLACE]
-        if attachment.off:
-            return super().__call__(*args, **kwargs)
-        reading = _CURRENT.get()
-        if reading is None or reading.owner is not attachment:
-            raise HostError(
-                f"layer {attachment.layers[slot]} was run outside a call of the decoder it belongs to",
-                expected="a call of the whole host, which looks up what the layer reads",
-                remedy="Call the host, or switch the memory off with attachment.disabled()",
-            )
-        if args:
-            args = (attachment.add_read(reading, slot, args[0]), *args[1:])
-        else:
-            kwargs["hidden_states"] = attachment.add_read(reading, slot, kwargs.get("hidden_states"))
-        return super().__call__(*args, **kwargs)
-
-
-@dataclass(frozen=True, eq=False)
-class ChangedClass:
-    """A module whose class was changed, and how to change it back."""
-
-    module: nn.Module
-    before: type[nn.Module]
-    changed: type[nn.Module]
-
-    @property
-    def intact(self) -> bool:
-        """Whether nobody has changed the class since."""
-        return type(self.module) is self.changed
-
-    def revert(self) -> None:
-        """Give the module its own class back."""
-        self.module.__class__ = self.before
-        del self.module.__dict__[PLACE]
-
-
-def change_class(module: nn.Module, mixin: type[nn.Module], place: tuple[Attachment, int | None]) -> ChangedClass:
-    """Put a mixin in front of a module's class, which keeps its name and its home."""
-    before = type(module)
-    names = {"__module__": before.__module__, "__qualname__": before.__qualname__, "__doc__": before.__doc__}
-    changed = type(before.__name__, (mixin, before), names)
-    module.__dict__[PLACE] = place
-    module.__class__ = changed
-    return ChangedClass(module, before, changed)

@@ -1,71 +1,144 @@
-"""A trained attachment to a folder, and back: the reader's weights, where they belong, and the memory they read."""
+"""An attachment to a folder: the reader's weights, where they belong, a card, and the memory or where it lies."""
 
 from __future__ import annotations
 
+import hashlib
 import json
 import shutil
-from collections.abc import Callable
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import torch
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
-from torch import Tensor, nn
+from torch import Tensor
 
 from tokagnostic.errors import HostError, InvalidValueError, SourceError
-from tokagnostic.hashing.cache import HashCache, PrefixPolicy
-from tokagnostic.host.attach import Attachment, attach
-from tokagnostic.memory.file import load_memory, read_recipe
-from tokagnostic.tokens import TokenBytes
-from tokagnostic.tokens.encoder import TextEncoder
+from tokagnostic.host.card import model_card
+from tokagnostic.host.layer import MemoryLayer
+from tokagnostic.memory.file import read_recipe, save_memory
+from tokagnostic.memory.recipe import MemoryRecipe, canonical_json
+from tokagnostic.memory.same_rows import has_rows_of
+
+if TYPE_CHECKING:
+    from tokagnostic.host.attachment import Attachment
 
 VERSION = 1
 CONFIG_FILE = "attachment.json"
 READER_FILE = "reader.safetensors"
 MEMORY_FILE = "memory.safetensors"
+CARD_FILE = "README.md"
+FILES = (CONFIG_FILE, READER_FILE, MEMORY_FILE, CARD_FILE)
+"""All that a saved attachment consists of."""
+READER_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-def save_attachment(attachment: Attachment, folder: str | Path, memory_file: str | Path) -> None:
-    """Write a folder from which `load_attachment` makes the same attachment again; each file whole or not at all.
+@dataclass(frozen=True)
+class AttachmentConfig:
+    """What `attachment.json` says, beside its version."""
 
-    Args:
-        attachment: what to save.
-        folder: made if it is not there.
-        memory_file: the file that the attachment's memory was saved to or loaded from; it is copied into the folder.
+    layers: tuple[int, ...]
+    """Decoder layers that read, rising."""
+    gate: str
+    """Form of the gate."""
+    conv_kernel: int
+    """Taps of the short convolution; 0 for none."""
+    boundary_ids: tuple[int, ...]
+    """Ids at which a document starts."""
+    packed: bool
+    """Whether calls in training must tell where documents start."""
+    max_order: int
+    """N that is read."""
+    width: int
+    """D of the host."""
+    feature_dim: int
+    """E."""
+    memory: str
+    """Identity of the memory that the reader was trained with."""
+    memory_file: str
+    """Its file, from the folder on or absolute."""
 
-    Raises:
-        MemoryFileError: if the memory file cannot be believed.
-        InvalidValueError: if it holds a memory of another shape.
-        SourceError: if the folder cannot be written.
-    """
-    folder = Path(folder)
-    recipe = read_recipe(memory_file)
-    memory = attachment.memory
-    if (recipe.config, [list(table.moduli) for table in recipe.tables]) != (memory.config, memory.addresser.moduli):
-        raise InvalidValueError(
-            f"{memory_file} holds a memory of {recipe.config}",
-            expected=f"the attached memory, of {memory.config}",
-            remedy="Save the attached memory first, and name that file",
+    @classmethod
+    def of(cls, attachment: Attachment, identity: str, memory_file: str) -> AttachmentConfig:
+        """What an attachment will be made from again."""
+        layer: Any = attachment.reader[str(attachment.layers[0])]
+        return cls(
+            attachment.layers,
+            attachment.gate,
+            attachment.conv_kernel,
+            attachment.boundary_ids,
+            attachment.packed,
+            attachment.memory.max_order,
+            layer.width,
+            attachment.memory.feature_dim,
+            identity,
+            memory_file,
         )
-    config = {
-        "version": VERSION,
-        "layers": list(attachment.layers),
-        "gate": attachment.gate,
-        "conv_kernel": attachment.conv_kernel,
-        "boundary_ids": list(attachment.boundary_ids),
-        "max_order": memory.max_order,
-        "memory": recipe.identity,
-    }
+
+    def check_weights(self, weights: Mapping[str, Tensor], where: str) -> None:
+        """Make sure that these are the weights of the reader described: all of them, no others, with values.
+
+        Raises:
+            HostError: naming the first that is not.
+        """
+        with torch.device("meta"):
+            layer = MemoryLayer(self.width, self.feature_dim, self.gate, self.conv_kernel)  # type: ignore[arg-type]
+        expected = {
+            f"{index}.{name}": tuple(tensor.shape)
+            for index in self.layers
+            for name, tensor in layer.state_dict().items()
+        }
+        found = {name: tuple(tensor.shape) for name, tensor in weights.items()}
+        for name in sorted(expected | found):
+            if found.get(name) != expected.get(name):
+                raise HostError(
+                    f"{where} has {_described(name, found)}",
+                    expected=_described(name, expected),
+                    remedy="Save and load the reader as it was attached, without parts of it missing, added or wrapped",
+                )
+            if weights[name].dtype not in READER_DTYPES or weights[name].is_meta:
+                raise HostError(
+                    f"{where} has {name} as {weights[name].dtype} on {weights[name].device}",
+                    expected="numbers in float32, bfloat16 or float16",
+                    remedy="Save the reader again from where its values are",
+                )
+
+    def digest(self, weights: Mapping[str, Tensor]) -> str:
+        """SHA-256 of what decides the outputs, lower-case hex: a reader of other settings or values has another one."""
+        settings = {name: value for name, value in asdict(self).items() if name != "memory_file"}
+        digest = hashlib.sha256(canonical_json(settings))
+        for name in sorted(weights):
+            numbers = weights[name].contiguous()
+            digest.update(f"{name} {numbers.dtype} ".encode())
+            digest.update(numbers.view(torch.uint8).numpy().tobytes())
+        return digest.hexdigest()
+
+
+def write_attachment(
+    attachment: Attachment, folder: str | Path, memory_file: str | Path | None, *, copy_memory: bool
+) -> None:
+    """What `Attachment.save_pretrained` does; each file is written whole or not at all."""
+    folder = Path(folder)
+    source = _file_with_rows_of(attachment, memory_file)
+    if source is None and not copy_memory:
+        raise InvalidValueError(
+            "copy_memory=False for a memory whose rows are in no file",
+            expected="a memory that was loaded frozen, or memory_file to name the file it was saved to",
+            remedy="Save the memory with save_memory and name that file, or let it be copied",
+        )
     weights = {name: tensor.detach().cpu().contiguous() for name, tensor in attachment.reader.state_dict().items()}
-    target = folder / MEMORY_FILE
+    AttachmentConfig.of(attachment, "", "").check_weights(weights, "the reader")
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        if not (target.exists() and target.samefile(memory_file)):
-            _write(target, lambda partial: shutil.copyfile(memory_file, partial))
+        file = _place_memory(attachment, folder / MEMORY_FILE, source, copy_memory=copy_memory)
+        recipe = read_recipe(file)
+        config = AttachmentConfig.of(attachment, recipe.identity, MEMORY_FILE if file.parent == folder else str(file))
         _write(folder / READER_FILE, lambda partial: save_file(weights, partial))
-        text = json.dumps(config, indent=1) + "\n"
-        _write(folder / CONFIG_FILE, lambda partial: partial.write_text(text, encoding="utf-8"))
+        values = {"version": VERSION, **asdict(config), "reader": config.digest(weights)}
+        _write_text(folder / CONFIG_FILE, json.dumps(values, indent=1) + "\n")
+        _write_text(folder / CARD_FILE, model_card(attachment, config, recipe))
     except (OSError, SafetensorError) as error:
         raise SourceError(
             f"attachment {folder} cannot be written ({' '.join(str(error).split())})",
@@ -74,89 +147,112 @@ def save_attachment(attachment: Attachment, folder: str | Path, memory_file: str
         ) from error
 
 
-def load_attachment(model: nn.Module, tokenizer_or_cache: Any, folder: str | Path) -> Attachment:
-    """Attach what `save_attachment` wrote, the memory frozen and mapped.
-
-    Args:
-        model: a host of the same width, without a memory.
-        tokenizer_or_cache: the host's tokenizer, as `attach` takes it.
-        folder: the saved attachment.
+def read_attachment(folder: Path) -> tuple[AttachmentConfig, dict[str, Tensor]]:
+    """Read and check what a folder says of a reader, and its weights.
 
     Raises:
-        SourceError: if a file of the folder is missing or cannot be read.
-        MemoryFileError: if the memory cannot be believed.
-        HostError: if memory or reader are not those that were saved, or the host has no place for them.
+        SourceError: if a file is missing, cut short, or not what its name says.
+        HostError: if the weights are not those that belong to the settings.
     """
-    folder = Path(folder)
-    saved = _read(folder)
-    recipe = read_recipe(folder / MEMORY_FILE)
-    if recipe.identity != saved.identity:
-        raise HostError(
-            f"attachment {folder} with the memory {recipe.identity}",
-            expected=f"the memory {saved.identity}, which its reader was trained with",
-            remedy="Put the memory file back that was saved with this reader",
-        )
-    cache = _cache_of(tokenizer_or_cache, recipe.prefix)
-    memory = load_memory(folder / MEMORY_FILE, cache, max_order=saved.max_order)
-    attachment = attach(model, cache, memory, saved.layers, saved.gate, saved.conv_kernel, saved.boundary_ids)
-    expected = {name: tuple(tensor.shape) for name, tensor in attachment.reader.state_dict().items()}
-    given = {name: tuple(tensor.shape) for name, tensor in saved.weights.items()}
-    if given != expected:
-        attachment.remove()
-        wrong = sorted(name for name in expected | given if expected.get(name) != given.get(name))
-        raise HostError(
-            f"{folder / READER_FILE} has {wrong[0]} of shape {given.get(wrong[0])}",
-            expected=f"shape {expected.get(wrong[0])}",
-            remedy="Load the reader into the host it was trained in",
-        )
-    attachment.reader.load_state_dict(saved.weights)
-    return attachment
-
-
-@dataclass(frozen=True)
-class _Saved:
-    """What a folder says, in the types that it must have."""
-
-    layers: tuple[int, ...]
-    gate: Any
-    conv_kernel: int
-    boundary_ids: tuple[int, ...]
-    max_order: int
-    identity: str
-    weights: dict[str, Tensor]
-
-
-def _read(folder: Path) -> _Saved:
     try:
-        config = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
-        version = config["version"]
-        if version != VERSION:
-            raise ValueError(f"{CONFIG_FILE} is of version {version!r}, this program reads version {VERSION}")
-        layers = [_whole(config, "layers", layer) for layer in config["layers"]]
+        values = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
+        config = _config_of(values)
         weights = load_file(folder / READER_FILE)
-        boundaries = tuple(_whole(config, "boundary_ids", token_id) for token_id in config.get("boundary_ids", []))
-        kernel, max_order = (_whole(config, name, config[name]) for name in ("conv_kernel", "max_order"))
-        return _Saved(tuple(layers), config["gate"], kernel, boundaries, max_order, config["memory"], weights)
     except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
         raise SourceError(
             f"attachment {folder} cannot be read ({type(error).__name__}: {' '.join(str(error).split())})",
-            expected=f"a folder with {CONFIG_FILE}, {READER_FILE} and {MEMORY_FILE}",
+            expected=f"a folder with {CONFIG_FILE} and {READER_FILE}",
             remedy="Name the folder of a saved attachment, or save it again",
         ) from error
+    config.check_weights(weights, str(folder / READER_FILE))
+    if config.digest(weights) != values["reader"]:
+        raise HostError(
+            f"{folder / READER_FILE} is another reader than {CONFIG_FILE} speaks of",
+            expected=f"settings and weights with the digest {values['reader']!r}",
+            remedy="Get both files again from where they came; neither can be changed without the other",
+        )
+    return config, weights
 
 
-def _whole(config: dict[str, Any], name: str, value: Any) -> int:
-    if type(value) is not int:
-        raise ValueError(f"{CONFIG_FILE} has {name} = {config[name]!r}")
-    return value
+def _file_with_rows_of(attachment: Attachment, memory_file: str | Path | None) -> Path | None:
+    """The file that holds the attachment's memory, or None if there is none yet.
+
+    Raises:
+        InvalidValueError: if the file named, or the one that the memory came from, holds other rows.
+    """
+    memory = attachment.memory
+    if memory_file is None:
+        if memory.origin is None or not memory.is_as_in_file:
+            return None
+        memory_file = memory.origin.path
+    recipe: MemoryRecipe = read_recipe(memory_file)
+    if not has_rows_of(recipe, memory):
+        raise InvalidValueError(
+            f"{memory_file} holds other rows than the attached memory, of {recipe.config}",
+            expected=f"a file with the rows of the attached memory, of {memory.config}",
+            remedy="Save the attached memory with save_memory, and name that file",
+        )
+    return Path(memory_file)
 
 
-def _cache_of(source: Any, prefix: PrefixPolicy) -> HashCache:
-    """The cache of whatever stands for a tokenizer, under a memory's prefix policy; a cache is its own."""
-    if isinstance(source, HashCache):
-        return source
-    token_bytes = source if isinstance(source, TokenBytes) else TextEncoder.of(source).token_bytes
-    return HashCache.build(token_bytes, prefix=prefix)
+def _place_memory(attachment: Attachment, target: Path, source: Path | None, *, copy_memory: bool) -> Path:
+    """Bring the memory into the folder, if it shall be there and is not; returns the file that will be read."""
+    if source is None:
+        memory, layers = attachment.memory, attachment.layers
+        save_memory(memory, target, layers=layers if memory.num_tables in (1, len(layers)) else ())
+        return target
+    if target.exists() and target.samefile(source):
+        return target
+    if not copy_memory:
+        return source.resolve()
+    _write(target, lambda partial: shutil.copyfile(source, partial))
+    return target
+
+
+def _config_of(values: Any) -> AttachmentConfig:
+    """The settings in the types that they must have.
+
+    Raises:
+        ValueError: naming the field that has not.
+        KeyError: naming the field that is missing.
+        TypeError: if there are no fields.
+    """
+    if values["version"] != VERSION:
+        raise ValueError(f"{CONFIG_FILE} is of version {values['version']!r}, this program reads version {VERSION}")
+    config = AttachmentConfig(
+        layers=_whole_numbers(values, "layers"),
+        gate=values["gate"],
+        conv_kernel=values["conv_kernel"],
+        boundary_ids=_whole_numbers(values, "boundary_ids"),
+        packed=values["packed"],
+        max_order=values["max_order"],
+        width=values["width"],
+        feature_dim=values["feature_dim"],
+        memory=values["memory"],
+        memory_file=values["memory_file"],
+    )
+    for name, kind in (("gate", str), ("packed", bool), ("memory", str), ("memory_file", str)):
+        if type(getattr(config, name)) is not kind:
+            raise ValueError(f"{CONFIG_FILE} has {name} = {values[name]!r}")
+    for name in ("conv_kernel", "max_order", "width", "feature_dim"):
+        if type(getattr(config, name)) is not int:
+            raise ValueError(f"{CONFIG_FILE} has {name} = {values[name]!r}")
+    return config
+
+
+def _whole_numbers(values: Any, name: str) -> tuple[int, ...]:
+    numbers = values[name]
+    if type(numbers) is not list or any(type(number) is not int for number in numbers):
+        raise ValueError(f"{CONFIG_FILE} has {name} = {numbers!r}")
+    return tuple(numbers)
+
+
+def _described(name: str, shapes: Mapping[str, tuple[int, ...]]) -> str:
+    return f"{name} of shape {shapes[name]}" if name in shapes else f"no {name}"
+
+
+def _write_text(path: Path, text: str) -> None:
+    _write(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def _write(path: Path, write: Callable[[Path], object]) -> None:

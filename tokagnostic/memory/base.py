@@ -7,6 +7,7 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
 
 import torch
@@ -64,6 +65,18 @@ class Store(Protocol):
         """Features, float [B, T, N * K * dim]; zero where there is no row."""
 
 
+@dataclass(frozen=True)
+class Origin:
+    """The file whose rows a memory has."""
+
+    path: Path
+    """Where it was when it was opened."""
+    identity: str
+    """The memory's name, see `MemoryRecipe.identity`."""
+    versions: tuple[int | None, ...]
+    """The tables' versions when they were read: torch counts every change of a tensor."""
+
+
 class NgramMemory(nn.Module):
     """A hasher, an addresser and a store: what the last tokens' bytes have been worth in training.
 
@@ -82,6 +95,7 @@ class NgramMemory(nn.Module):
         self.hasher = hasher
         self.addresser = addresser
         self.store = store
+        self.origin: Origin | None = None
         self.visits = [Visits(num_rows) for num_rows in addresser.num_rows]
 
     @property
@@ -98,6 +112,16 @@ class NgramMemory(nn.Module):
     def feature_dim(self) -> int:
         """E = N * K * dim."""
         return self.max_order * self.addresser.num_heads * self.store.dim
+
+    @property
+    def versions(self) -> tuple[int | None, ...]:
+        """How often each table was changed; None where torch does not count."""
+        return tuple(None if table.is_inference() else table._version for table in self.store.tables)
+
+    @property
+    def is_as_in_file(self) -> bool:
+        """Whether its rows came from a file and have not been changed since."""
+        return self.origin is not None and self.origin.versions == self.versions
 
     @property
     def frozen(self) -> bool:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from tokagnostic.errors import InvalidValueError, MemoryFileError, SourceError
 from tokagnostic.hashing.cache import HashCache
-from tokagnostic.memory.base import NgramMemory
+from tokagnostic.memory.base import NgramMemory, Origin
 from tokagnostic.memory.container import (
     DTYPE_NAMES,
     Place,
@@ -88,7 +88,7 @@ def save_memory(
     digests = {}
     for name, (tensor, dtype) in tensors.items():
         digest = hashlib.sha256()
-        for numbers, stored in _pieces(tensor, dtype):
+        for numbers, stored in pieces(tensor, dtype):
             if dtype.is_floating_point:
                 rounding.add(name, numbers, stored, row_format)
             digest.update(bytes_of(stored))
@@ -103,7 +103,7 @@ def save_memory(
         with partial.open("wb") as file:
             file.write(header)
             for tensor, dtype in tensors.values():
-                for _, stored in _pieces(tensor, dtype):
+                for _, stored in pieces(tensor, dtype):
                     file.write(bytes_of(stored))
             file.flush()
             os.fsync(file.fileno())
@@ -191,7 +191,10 @@ def load_memory(
         tables = [table.to(torch.float32) for table in tables]
     memory = recipe.config.build(cache, tables=tables, max_order=max_order)
     memory.visits = [Visits(table.num_rows, saved=tensors[visits_name(i)]) for i, table in enumerate(recipe.tables)]
-    return memory if trainable else memory.freeze()
+    if trainable:
+        return memory
+    memory.origin = Origin(Path(path), recipe.identity, memory.versions)
+    return memory.freeze()
 
 
 class _Rounding:
@@ -236,7 +239,7 @@ def _tensors_to_store(memory: NgramMemory, row_dtype: torch.dtype) -> dict[str, 
     return dict(sorted({**rows, **counts}.items(), key=lambda item: -item[1][1].itemsize))
 
 
-def _pieces(tensor: Tensor, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
+def pieces(tensor: Tensor, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
     """A tensor on any device piece by piece on the CPU, as it is and as it shall be stored."""
     for numbers in tensor.reshape(-1).split(CHUNK_NUMBERS):
         numbers = numbers.cpu()

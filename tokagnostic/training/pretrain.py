@@ -14,7 +14,7 @@ from tokagnostic.corpus import Corpus
 from tokagnostic.errors import CorpusError, TrainingError
 from tokagnostic.hashing import HashCache
 from tokagnostic.host import Attachment, attach
-from tokagnostic.host.saving import MEMORY_FILE, save_attachment
+from tokagnostic.host.saving import MEMORY_FILE
 from tokagnostic.json_files import write_json
 from tokagnostic.memory.file import load_memory, read_recipe, save_memory
 from tokagnostic.progress import progress_bar
@@ -242,7 +242,7 @@ def _save(
         save_memory(attachment.memory, memory_file, trained_on=trained_on, layers=config.layers)
     else:
         memory_file = Path(config.memory_file)
-    save_attachment(attachment, attachment_folder, memory_file)
+    attachment.save_pretrained(attachment_folder, memory_file)
     model: Any = attachment.model
     attachment.remove()
     model.save_pretrained(folder / HOST_FOLDER)

@@ -14,7 +14,8 @@ from torch import nn
 from tokagnostic.errors import InvalidValueError, SourceError
 from tokagnostic.hashing import HashCache
 from tokagnostic.host import Attachment
-from tokagnostic.host.saving import MEMORY_FILE, load_attachment
+from tokagnostic.host.loading import load_attachment
+from tokagnostic.host.saving import MEMORY_FILE
 from tokagnostic.memory.file import SaveReport, load_memory, read_recipe, save_memory
 from tokagnostic.memory.recipe import RowFormat
 from tokagnostic.tokens import TokenBytes

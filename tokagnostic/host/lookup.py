@@ -1,0 +1,93 @@
+"""One call of a host to what its attached layers read in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from tokagnostic.errors import HostError
+from tokagnostic.hashing.polynomial import NO_WINDOW
+from tokagnostic.host.history import History, find_cache, history_of
+from tokagnostic.host.inputs import BOUNDARY_ARGUMENTS, CallInputs, read_inputs
+from tokagnostic.host.reading import Reading
+
+if TYPE_CHECKING:
+    from tokagnostic.host.attachment import Attachment
+
+
+GIVEN_KEYS: ContextVar[Mapping[Attachment, Tensor]] = ContextVar("tokagnostic_keys", default=MappingProxyType({}))
+"""Keys that calls read instead of hashing their ids, int64 [B, T, N], by the attachment whose calls they are."""
+
+
+def look_up(attachment: Attachment, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Reading:
+    """Look up what the attached layers will read in a call of the decoder, each table once.
+
+    Args:
+        attachment: whose layers read.
+        args: positional arguments of the call.
+        kwargs: its named arguments.
+
+    Raises:
+        HostError: for a call that the memory cannot serve; nothing has been computed then.
+    """
+    arguments = {**dict(zip(attachment.argument_names, args, strict=False)), **kwargs}
+    given = GIVEN_KEYS.get().get(attachment)
+    ids, cache, memory = arguments.get("input_ids"), find_cache(arguments), attachment.memory
+    history = history_of(cache, attachment.number, len(ids)) if isinstance(ids, Tensor) else None
+    inputs = read_inputs(arguments, boundaries=given is None, history=history)
+    if given is None and inputs.starts is None and attachment.needs_boundaries:
+        raise HostError(
+            "a call in training that does not tell where its documents start, for a memory attached with packed=True",
+            expected=f"position_ids that restart, one of {', '.join(BOUNDARY_ARGUMENTS)}, or a square mask",
+            remedy="Keep such a column through the collator, or set attachment.packed = False for rows of one document",
+        )
+    later = _positions_of(attachment, inputs, history)
+    keys = _keys(attachment, history, later) if given is None else _padded_keys(given, inputs)
+    read: dict[int, Tensor] = {}
+    for slot in range(len(attachment.layers)):
+        table = memory.table_of(slot)
+        if table not in read:
+            read[table] = memory.features_of(keys, slot)
+    features = [read[memory.table_of(slot)] for slot in range(len(attachment.layers))]
+    return Reading(attachment, features, (keys >= 0).any(dim=-1), cache, history, later)
+
+
+def _positions_of(attachment: Attachment, inputs: CallInputs, history: History | None) -> History:
+    """The positions of a call, as they will stand in its cache."""
+    ids, starts = inputs.masked_ids, inputs.starts
+    if starts is None:
+        starts = torch.zeros_like(ids, dtype=torch.bool)
+        if history is None:
+            starts[:, :1] = True
+    for boundary_id in attachment.boundary_ids:
+        starts = starts | (ids == boundary_id)
+    before = None if history is None or history.waiting is None else history.waiting[:, -1]
+    return History(attachment.number, ids, starts, attachment.hasher.waiting(ids, starts, before))
+
+
+def _keys(attachment: Attachment, history: History | None, later: History) -> Tensor:
+    """Keys of the windows that end at the call's positions, int64 [B, T, N]."""
+    hasher = attachment.hasher
+    if history is None or history.length == 0:
+        return hasher(later.input_ids, later.starts)
+    ids, starts = history.tail(max(1, hasher.max_order - 1))
+    ids, starts = torch.cat((ids, later.input_ids), dim=1), torch.cat((starts, later.starts), dim=1)
+    keys = hasher(ids, starts)
+    return keys[:, keys.shape[1] - later.length :]
+
+
+def _padded_keys(given: Tensor, inputs: CallInputs) -> Tensor:
+    """Given keys, less those at padding."""
+    if given.shape[:2] != inputs.input_ids.shape:
+        raise HostError(
+            f"a call with ids of shape {list(inputs.input_ids.shape)} under keys of shape {list(given.shape)}",
+            expected="one row of keys for every id",
+            remedy="Give the keys of exactly the ids that the host is called with",
+        )
+    keys = given.to(inputs.input_ids.device)
+    return keys if inputs.real is None else keys.masked_fill(~inputs.real.unsqueeze(-1), NO_WINDOW)
