@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,11 @@ def read_pipeline(tokenizer: Any) -> Reading:
         TokenizerError: if the pipeline is of no known family, if it cannot spell a space, or if the ids of a probe
             text do not join back to what the declared fidelity promises.
     """
+    with _collection_paused():
+        return _read(tokenizer)
+
+
+def _read(tokenizer: Any) -> Reading:
     description = describe(tokenizer)
     original = Pipeline.from_description(description)
     table = read_vocabulary(original)
@@ -41,6 +48,18 @@ def read_pipeline(tokenizer: Any) -> Reading:
     probe(copy, copied, token_bytes, [token.content for token in original.added])
     engine = PipelineEngine(copy, copied, description)
     return Reading(token_bytes, engine, _find_start_id(tokenizer), str(getattr(tokenizer, "name_or_path", "")))
+
+
+@contextmanager
+def _collection_paused() -> Iterator[None]:
+    """Pause the cyclic garbage collector: a vocabulary is a million small objects, which it would walk again and again."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()
 
 
 class PipelineEngine:

@@ -100,7 +100,7 @@ def _pre_tokenizer_losses(pipeline: Pipeline) -> Iterator[str]:
         if kind == "CharDelimiterSplit":
             yield f"the delimiter {step['delimiter']!r} is dropped"
         elif kind == "UnicodeScripts":
-            yield "a text that is nothing but spaces is dropped"
+            yield "a space at the text's start, a text of nothing but spaces, and characters of no script are dropped"
         elif kind in ("Split", "Punctuation"):
             if step["behavior"] == "Removed":
                 pattern = next(iter(step["pattern"].values())) if kind == "Split" else "punctuation"
