@@ -122,7 +122,9 @@ def _check(token_bytes: TokenBytes, text: str, ids: np.ndarray, expected: bytes,
 
 
 def _gather(token_bytes: TokenBytes, starts: np.ndarray, stops: np.ndarray) -> bytes:
-    return b"".join(token_bytes.data[a:b].tobytes() for a, b in zip(starts.tolist(), stops.tolist(), strict=True))
+    lengths = stops - starts
+    skipped = np.repeat(starts - (np.cumsum(lengths) - lengths), lengths)
+    return token_bytes.data[skipped + np.arange(len(skipped))].tobytes()
 
 
 def _place(joined: bytes, expected: bytes, position: int, *, at_start: bool, at_end: bool) -> int | None:

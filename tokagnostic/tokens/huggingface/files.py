@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
-from typing import Any
 
 from tokenizers import Tokenizer
 
@@ -13,6 +11,7 @@ from tokagnostic.errors import SourceError, TokenizerError
 from tokagnostic.tokens.engine import Reading
 from tokagnostic.tokens.huggingface.engine import read_pipeline
 from tokagnostic.tokens.huggingface.pipeline import library_errors
+from tokagnostic.tokens.starts import configured_starts
 
 
 def read_pipeline_file(file: Path) -> Reading:
@@ -33,24 +32,6 @@ def read_pipeline_file(file: Path) -> Reading:
             remedy="Save the tokenizer again with save_pretrained, or give the file the ending of its format",
         ) from error
     reading = read_pipeline(tokenizer)
-    start_id = _configured_start_id(tokenizer, file.parent / "tokenizer_config.json")
+    starts = map(tokenizer.token_to_id, configured_starts(file.parent / "tokenizer_config.json"))
+    start_id = next((token_id for token_id in starts if token_id is not None), None)
     return reading if start_id is None else dataclasses.replace(reading, start_id=start_id)
-
-
-def _configured_start_id(tokenizer: Tokenizer, config: Path) -> int | None:
-    """The id of the begin, else end, else classifier or separator token that a tokenizer_config.json names."""
-    if not config.is_file():
-        return None
-    try:
-        settings: Any = json.loads(config.read_bytes())
-    except (OSError, ValueError) as error:
-        raise SourceError(
-            f"{config} cannot be read ({error})", expected="a JSON file", remedy="Mend or remove the file"
-        ) from error
-    for role in ("bos", "eos", "cls", "sep"):
-        token = settings.get(f"{role}_token") if isinstance(settings, dict) else None
-        content = token.get("content") if isinstance(token, dict) else token
-        token_id = tokenizer.token_to_id(content) if isinstance(content, str) else None
-        if token_id is not None:
-            return token_id
-    return None

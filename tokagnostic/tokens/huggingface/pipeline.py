@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from tokenizers import Tokenizer
+import tokenizers
+from tokenizers import Tokenizer, models
 
 from tokagnostic.errors import TokenizerError
 from tokagnostic.tokens.alphabet import BYTES_OUTSIDE_UTF8
@@ -20,6 +21,12 @@ Step = dict[str, Any]
 
 WHITESPACE_DROPPERS = frozenset({"BertPreTokenizer", "Whitespace", "WhitespaceSplit"})
 """Pre-tokenizers that throw the gaps between words away."""
+
+
+_EMPTY_MODEL = {"type": "BPE", "vocab": {}, "merges": []}
+_MODEL_DATA = frozenset({"type", "vocab", "merges"})
+"""What a model holds beside its settings, which its constructor takes by the same names."""
+_ADDED_TOKEN_SETTINGS = ("single_word", "lstrip", "rstrip", "normalized", "special")
 
 
 @dataclass(frozen=True)
@@ -185,9 +192,37 @@ def describe(tokenizer: Any) -> Step:
 
 
 def load_description(description: Step) -> Tokenizer:
-    """Build a tokenizer from a description."""
+    """Build a tokenizer from a description.
+
+    Large models are handed over as objects, which takes half the time of having them parsed and keeps every score to
+    the last bit.
+    """
     with library_errors("copying the tokenizer"):
-        return Tokenizer.from_str(json.dumps(description, ensure_ascii=False))
+        model = _build_model(description["model"])
+        if model is None:
+            return Tokenizer.from_str(json.dumps(description, ensure_ascii=False))
+        shell = {**description, "model": _EMPTY_MODEL, "added_tokens": []}
+        tokenizer = Tokenizer.from_str(json.dumps(shell, ensure_ascii=False))
+        tokenizer.model = model
+        tokenizer.add_tokens(
+            [
+                tokenizers.AddedToken(token["content"], **{name: token[name] for name in _ADDED_TOKEN_SETTINGS})
+                for token in description["added_tokens"]
+            ]
+        )
+        return tokenizer
+
+
+def _build_model(model: Step) -> models.Model | None:
+    """Build a model of one of the two kinds that come large; None for the others."""
+    settings = {name: value for name, value in model.items() if name not in _MODEL_DATA and value is not None}
+    match model["type"]:
+        case "BPE":
+            return models.BPE(vocab=model["vocab"], merges=list(map(tuple, model["merges"])), **settings)
+        case "Unigram":
+            return models.Unigram(vocab=list(map(tuple, model["vocab"])), **settings)
+        case _:
+            return None
 
 
 def _flatten(step: Step | None, children: str) -> Iterator[Step]:

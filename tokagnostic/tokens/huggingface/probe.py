@@ -31,21 +31,37 @@ def probe(tokenizer: Tokenizer, description: Step, token_bytes: TokenBytes, spel
         raise TypeError("a table without a declared fidelity cannot be probed")
     expectation = Expectation(tokenizer, description, token_bytes.fidelity.level)
     pipeline = expectation.pipeline
-    may_refuse = pipeline.unknown_id is None and pipeline.model["type"] != "BPE"
+    texts = (*probe_texts(token_bytes, spellings), *_texts_of_symbols(pipeline, spellings))
+    encoded = _encode_all(tokenizer, texts, may_refuse=pipeline.unknown_id is None and pipeline.model["type"] != "BPE")
 
     def encode(text: str) -> np.ndarray | None:
-        try:
-            with library_errors(f"encoding the probe text {excerpt(text)}"):
-                ids = np.array(tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int64)
-        except TokenizerError:
-            if may_refuse:
-                return None
-            raise
-        return ids[token_bytes.kinds[ids] != TokenKind.UNKNOWN] if expectation.misplaces_unknown else ids
+        ids = encoded[text]
+        if ids is None or not expectation.misplaces_unknown:
+            return ids
+        return ids[token_bytes.kinds[ids] != TokenKind.UNKNOWN]
 
-    texts = (*probe_texts(token_bytes, spellings), *_texts_of_symbols(pipeline, spellings))
     strip = not expectation.misplaces_unknown
     prove(token_bytes, encode, expectation.bytes_of, texts, name=f"the pipeline {pipeline}", strip=strip)
+
+
+def _encode_all(tokenizer: Tokenizer, texts: Sequence[str], *, may_refuse: bool) -> dict[str, np.ndarray | None]:
+    """Encode all texts on the library's threads, or one by one where it refuses one of them."""
+    try:
+        with library_errors("encoding the probe texts"):
+            encodings = tokenizer.encode_batch_fast(list(texts), add_special_tokens=False)
+    except TokenizerError:
+        return {text: _encode_one(tokenizer, text, may_refuse=may_refuse) for text in texts}
+    return {text: np.array(e.ids, dtype=np.int64) for text, e in zip(texts, encodings, strict=True)}
+
+
+def _encode_one(tokenizer: Tokenizer, text: str, *, may_refuse: bool) -> np.ndarray | None:
+    try:
+        with library_errors(f"encoding the probe text {excerpt(text)}"):
+            return np.array(tokenizer.encode(text, add_special_tokens=False).ids, dtype=np.int64)
+    except TokenizerError:
+        if may_refuse:
+            return None
+        raise
 
 
 def _texts_of_symbols(pipeline: Pipeline, spellings: Sequence[str]) -> Iterator[str]:

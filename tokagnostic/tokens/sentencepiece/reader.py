@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from tokagnostic.tokens.proof import probe_texts, prove
 from tokagnostic.tokens.sentencepiece.engine import CONFIG_FILE, SentencePieceEngine
 from tokagnostic.tokens.sentencepiece.model import PieceType, SentencePieceModel
 from tokagnostic.tokens.sentencepiece.vocabulary import read_vocabulary
+from tokagnostic.tokens.starts import configured_starts
 from tokagnostic.tokens.token_bytes import TokenBytes
 
 
@@ -45,7 +45,9 @@ def read_sentencepiece_file(path: Path) -> Reading:
         reading = read_sentencepiece_proto(serialized)
     except TokenizerError as error:
         raise SourceError(f"{path}: {error.given}", expected=error.expected, remedy=error.remedy) from error
-    start_id = _configured_start(path.parent / CONFIG_FILE, reading)
+    pieces = reading.engine.spellings()
+    starts = (pieces.index(piece) for piece in configured_starts(path.parent / CONFIG_FILE) if piece in pieces)
+    start_id = next(starts, None)
     return reading if start_id is None else dataclasses.replace(reading, start_id=start_id)
 
 
@@ -93,19 +95,3 @@ def _prove(token_bytes: TokenBytes, engine: SentencePieceEngine) -> None:
     spellings = [piece for piece, kind in zip(model.pieces, model.types, strict=True) if kind in no_text]
     texts = probe_texts(token_bytes, spellings[:64])
     prove(token_bytes, encode, expected, texts, name="the SentencePiece model")
-
-
-def _configured_start(config: Path, reading: Reading) -> int | None:
-    """The id of the begin token that a tokenizer_config.json names, if it is a piece of the model."""
-    if not config.is_file():
-        return None
-    try:
-        settings: Any = json.loads(config.read_bytes())
-    except (OSError, ValueError) as error:
-        raise SourceError(
-            f"{config} cannot be read ({error})", expected="a JSON file", remedy="Mend or remove the file"
-        ) from error
-    token = settings.get("bos_token") if isinstance(settings, dict) else None
-    piece = token.get("content") if isinstance(token, dict) else token
-    pieces = reading.engine.spellings()
-    return pieces.index(piece) if piece in pieces else None
