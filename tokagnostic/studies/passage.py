@@ -125,7 +125,8 @@ class _Side:
 
     def place_of(self, last: int, order: int) -> tuple[int, int]:
         """Where in the source a window begins and ends."""
-        return int(self.after[last + 1 - order]), int(self.before[last + 1])
+        end = int(self.before[last + 1])
+        return min(int(self.after[last + 1 - order]), end), end
 
     def to_dict(self, num_tokens: int, other: _Side) -> dict[str, Any]:
         """The first tokens and their windows as plain JSON values."""
@@ -140,8 +141,8 @@ class _Side:
                 "id": v,
                 "spelling": spellings[v] if v < len(spellings) else None,
                 "hex": self.bytes_of(t, 1).hex(),
-                "begin": min(self.place_of(t, 1)),
-                "end": int(self.before[t + 1]),
+                "begin": self.place_of(t, 1)[0],
+                "end": self.place_of(t, 1)[1],
                 "took_space": bool(self.taken[t]),
             }
             for t, v in enumerate(self.input_ids[:num_tokens].tolist())

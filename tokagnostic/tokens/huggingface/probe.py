@@ -36,9 +36,9 @@ def probe(tokenizer: Tokenizer, description: Step, token_bytes: TokenBytes, spel
 
     def encode(text: str) -> np.ndarray | None:
         ids = encoded[text]
-        if ids is None or not expectation.misplaces_unknown:
-            return ids
-        return ids[token_bytes.kinds[ids] != TokenKind.UNKNOWN]
+        if ids is not None and expectation.misplaces_unknown:
+            ids = ids[token_bytes.kinds[ids] != TokenKind.UNKNOWN]
+        return ids
 
     strip = not expectation.misplaces_unknown
     prove(token_bytes, encode, expectation.bytes_of, texts, name=f"the pipeline {pipeline}", strip=strip)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from tokagnostic.errors import TokenizerError
-from tokagnostic.tokens.alphabet import byte_symbols, bytes_of_symbols
+from tokagnostic.tokens.alphabet import byte_symbols, bytes_of_many
 from tokagnostic.tokens.huggingface.pipeline import Pipeline
 from tokagnostic.tokens.token_bytes import TokenBytes, TokenKind
 
-Reader = Callable[[str], tuple[bytes, TokenKind]]
-"""Turns a piece of the vocabulary into its bytes and its kind."""
+Reader = Callable[[Sequence[str]], tuple[list[bytes | None], np.ndarray]]
+"""Turns the pieces of a vocabulary into their bytes, [V], and their kinds, uint8 [V]."""
 
 _BYTE_PIECE = re.compile(r"<0x([0-9A-F]{2})>")
 
@@ -27,14 +27,18 @@ def read_vocabulary(pipeline: Pipeline) -> TokenBytes:
     Raises:
         TokenizerError: if the pipeline is of no known family, or if it cannot spell a space.
     """
-    reader = _choose_reader(pipeline)
+    read = _choose_reader(pipeline)
     added = {token.id: token for token in pipeline.added}
     vocab = pipeline.vocab
     num_ids = 1 + max([*vocab.values(), *added], default=-1)
     data: list[bytes | None] = [None] * num_ids
     kinds = np.full(num_ids, TokenKind.HOLE, dtype=np.uint8)
-    for v, piece in pipeline.pieces:
-        data[v], kinds[v] = reader(piece)
+    pieces = list(pipeline.pieces)
+    ids = [v for v, _ in pieces]
+    all_bytes, kinds[ids] = read([piece for _, piece in pieces])
+    for v, piece_bytes in zip(ids, all_bytes, strict=True):
+        data[v] = piece_bytes
+    for v, piece in pieces:
         if v in added and added[v].content != piece:
             raise TokenizerError(
                 f"id {v} is both the piece {piece!r} and the added token {added[v].content!r}",
@@ -70,31 +74,31 @@ def _choose_reader(pipeline: Pipeline) -> Reader:
     return _byte_fallback_reader(_affix_reader(spell, *_affixes(pipeline)), pipeline.has_byte_fallback)
 
 
-def _read_byte_symbols(piece: str) -> tuple[bytes, TokenKind]:
-    try:
-        return bytes_of_symbols(piece), TokenKind.TEXT
-    except KeyError:
-        return b"", TokenKind.UNREACHABLE
+def _read_byte_symbols(pieces: Sequence[str]) -> tuple[list[bytes | None], np.ndarray]:
+    read = bytes_of_many(pieces)
+    are_outside = [piece_bytes is None for piece_bytes in read]
+    return read, np.where(are_outside, TokenKind.UNREACHABLE, TokenKind.TEXT).astype(np.uint8)
 
 
-def _read_literally(piece: str) -> tuple[bytes, TokenKind]:
-    return piece.encode(), TokenKind.TEXT
+def _read_literally(pieces: Sequence[str]) -> tuple[list[bytes | None], np.ndarray]:
+    return [piece.encode() for piece in pieces], np.full(len(pieces), TokenKind.TEXT, dtype=np.uint8)
 
 
 def _mark_reader(mark: str) -> Reader:
-    def read(piece: str) -> tuple[bytes, TokenKind]:
-        return piece.replace(mark, " ").encode(), TokenKind.TEXT
-
-    return read
+    return lambda pieces: _read_literally([piece.replace(mark, " ") for piece in pieces])
 
 
 def _byte_fallback_reader(reader: Reader, has_byte_fallback: bool) -> Reader:
     if not has_byte_fallback:
         return reader
 
-    def read(piece: str) -> tuple[bytes, TokenKind]:
-        match = _BYTE_PIECE.fullmatch(piece) if piece.startswith("<0x") else None
-        return (bytes((int(match[1], 16),)), TokenKind.BYTE) if match else reader(piece)
+    def read(pieces: Sequence[str]) -> tuple[list[bytes | None], np.ndarray]:
+        data, kinds = reader(pieces)
+        for i, piece in enumerate(pieces):
+            match = _BYTE_PIECE.fullmatch(piece) if piece.startswith("<0x") else None
+            if match:
+                data[i], kinds[i] = bytes((int(match[1], 16),)), TokenKind.BYTE
+        return data, kinds
 
     return read
 
@@ -103,13 +107,8 @@ def _affix_reader(reader: Reader, prefix: str, suffix: str) -> Reader:
     """Take the sign of a continuing piece (`##`) or of a word's end (`</w>`) off before reading the piece."""
     if not (prefix or suffix):
         return reader
-
-    def read(piece: str) -> tuple[bytes, TokenKind]:
-        # A piece that is nothing but the sign never continues a word: it is the sign as text.
-        bare = piece.removeprefix(prefix) or piece
-        return reader(bare.removesuffix(suffix))
-
-    return read
+    # A piece that is nothing but the sign never continues a word: it is the sign as text.
+    return lambda pieces: reader([(piece.removeprefix(prefix) or piece).removesuffix(suffix) for piece in pieces])
 
 
 def _affixes(pipeline: Pipeline) -> tuple[str, str]:
