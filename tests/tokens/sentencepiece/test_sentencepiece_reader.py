@@ -300,6 +300,6 @@ class TestFiles:
         processor = sentencepiece.SentencePieceProcessor(model_proto=model.serialized)
         num = processor.get_piece_size()
         assert list(model.pieces) == [processor.id_to_piece(v) for v in range(num)]
-        assert [kind is PieceType.BYTE for kind in model.types] == [processor.is_byte(v) for v in range(num)]
-        assert [kind is PieceType.CONTROL for kind in model.types] == [processor.is_control(v) for v in range(num)]
+        assert [kind == PieceType.BYTE for kind in model.types] == [processor.is_byte(v) for v in range(num)]
+        assert [kind == PieceType.CONTROL for kind in model.types] == [processor.is_control(v) for v in range(num)]
         assert (model.byte_fallback, model.adds_space, model.squeezes, model.rewrites) == (True, True, False, False)

@@ -1,7 +1,7 @@
 """The name that a GGUF file gives to its pre-tokenizer turned into the steps of the tokenizers library.
 
-The names are those of llama.cpp; the steps are those of the tokenizer that each name stands for, its NFC included where
-it has one.
+The names and the rules are those of llama.cpp. Where the tokenizer that a name stands for is known to put the text into
+NFC first, which llama.cpp leaves out, so do the steps here: it is what the model was trained with.
 """
 
 from __future__ import annotations
@@ -9,7 +9,27 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
+from tokagnostic.tokens.gguf.patterns import (
+    BAILING,
+    DEEPSEEK_CODER,
+    DEEPSEEK_LLM,
+    DEEPSEEK_V3,
+    FALCON,
+    GPT2,
+    GPT4O,
+    LLAMA3,
+    QWEN2,
+    QWEN35,
+    SEED,
+    SENTENCES,
+    TEKKEN,
+    UNNAMED,
+)
+
 Step = dict[str, Any]
+
+_NFC: Step = {"type": "NFC"}
+_DIGIT = r"\p{N}"
 
 
 @dataclass(frozen=True)
@@ -26,46 +46,37 @@ def _split(pattern: str) -> Step:
     return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
 
 
-def _byte_level(use_regex: bool) -> Step:
-    return {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": use_regex}
+def _cut(*patterns: str, nfc: bool = False, ignores_merges: bool = False) -> ByteLevelSteps:
+    """Cut by one pattern after the other, then write bytes as symbols."""
+    symbols = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    return ByteLevelSteps((*map(_split, patterns), symbols), _NFC if nfc else None, ignores_merges)
 
 
-_ENDINGS = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"
-_BLANKS = r"\s*[\r\n]+|\s+(?!\S)|\s+"
-_LLAMA3 = rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}{{1,3}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_BLANKS}"
-_QWEN2 = rf"{_ENDINGS}|[^\r\n\p{{L}}\p{{N}}]?\p{{L}}+|\p{{N}}| ?[^\s\p{{L}}\p{{N}}]+[\r\n]*|{_BLANKS}"
-_UPPER, _LOWER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]", r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
-_WORDS = rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}*{_LOWER}+", rf"[^\r\n\p{{L}}\p{{N}}]?{_UPPER}+{_LOWER}*"
-_SIGNS = r" ?[^\s\p{L}\p{N}]+[\r\n/]*"
-_TEKKEN = rf"{_WORDS[0]}|{_WORDS[1]}|\p{{N}}|{_SIGNS}|{_BLANKS}"
-_GPT4O = rf"{_WORDS[0]}{_ENDINGS}?|{_WORDS[1]}{_ENDINGS}?|\p{{N}}{{1,3}}|{_SIGNS}|{_BLANKS}"
-_DEEPSEEK = (
-    r"""[!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|"""
-    + _BLANKS
-)
-
-_GPT2 = ByteLevelSteps((_byte_level(use_regex=True),))
-_DIGITS = ByteLevelSteps(({"type": "Digits", "individual_digits": True}, _byte_level(use_regex=True)))
-_LLAMA3_STEPS = ByteLevelSteps((_split(_LLAMA3), _byte_level(use_regex=False)), ignores_merges=True)
-_QWEN2_STEPS = ByteLevelSteps((_split(_QWEN2), _byte_level(use_regex=False)), normalizer={"type": "NFC"})
-_DEEPSEEK_STEPS = ByteLevelSteps(
-    (
-        _split(r"\p{N}{1,3}"),
-        _split("[\u4e00-\u9fa5\u3040-\u309f\u30a0-\u30ff]+"),
-        _split(_DEEPSEEK),
-        _byte_level(use_regex=False),
-    )
+_STEPS_OF_NAMES: tuple[tuple[str, ByteLevelSteps], ...] = (
+    ("default", _cut(*UNNAMED)),
+    ("gpt-2 phi-2 jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code roberta-bpe gigachat", _cut(GPT2)),
+    ("a.x-4.0 mellum modern-bert exaone4 jais trillion granite-docling", _cut(GPT2)),
+    ("mpt olmo", _cut(GPT2, nfc=True)),
+    ("smollm starcoder refact codeshell exaone minerva-7b mellum2", _cut(_DIGIT, GPT2)),
+    ("command-r", _cut(_DIGIT, GPT2, nfc=True)),
+    ("llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2", _cut(LLAMA3, ignores_merges=True)),
+    ("dbrx smaug-bpe chatglm-bpe glm4", _cut(LLAMA3)),
+    ("qwen2 deepseek-r1-qwen megrez", _cut(QWEN2, nfc=True)),
+    ("stablelm2 hunyuan solar-open grok-2", _cut(QWEN2)),
+    ("qwen35", _cut(QWEN35, nfc=True)),
+    ("deepseek-llm", _cut(*DEEPSEEK_LLM)),
+    ("deepseek-coder", _cut(*DEEPSEEK_CODER)),
+    ("deepseek-v3 hunyuan-dense joyai-llm", _cut(*DEEPSEEK_V3)),
+    ("tekken", _cut(TEKKEN, ignores_merges=True)),
+    ("gpt-4o llama4 kanana2 minimax-m2", _cut(GPT4O, ignores_merges=True)),
+    ("falcon", _cut(*FALCON)),
+    ("bloom poro-chat gpt3-finnish", _cut(SENTENCES)),
+    ("viking", _cut(SENTENCES, _DIGIT)),
+    ("bailingmoe bailingmoe2 llada-moe", _cut(BAILING)),
+    ("seed-coder", _cut(SEED)),
 )
 
 BYTE_LEVEL_STEPS: dict[str, ByteLevelSteps] = {
-    **dict.fromkeys(("", "default", "gpt-2", "jina-es", "jina-de", "phi-2"), _GPT2),
-    **dict.fromkeys(("smollm", "starcoder", "refact", "command-r", "codeshell", "exaone"), _DIGITS),
-    **dict.fromkeys(("llama-bpe", "llama3", "llama-v3", "falcon3"), _LLAMA3_STEPS),
-    **dict.fromkeys(("qwen2", "deepseek-r1-qwen", "megrez"), _QWEN2_STEPS),
-    "deepseek-v3": _DEEPSEEK_STEPS,
-    "tekken": ByteLevelSteps((_split(_TEKKEN), _byte_level(use_regex=False)), ignores_merges=True),
-    **dict.fromkeys(
-        ("gpt-4o", "llama4"),
-        ByteLevelSteps((_split(_GPT4O), _byte_level(use_regex=False)), ignores_merges=True),
-    ),
+    name: steps for names, steps in _STEPS_OF_NAMES for name in names.split()
 }
+"""The steps by name; a file without a name means `default`."""

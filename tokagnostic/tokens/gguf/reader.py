@@ -3,20 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
-import json
-import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from tokenizers import Tokenizer
-
 from tokagnostic.errors import SourceError, TokenizerError
 from tokagnostic.tokens.engine import Reading
+from tokagnostic.tokens.gguf.model_file import model_file
 from tokagnostic.tokens.gguf.pre_tokenizers import BYTE_LEVEL_STEPS
 from tokagnostic.tokens.gguf.vocabulary import GGUFVocabulary, TokenType, read_vocabulary
-from tokagnostic.tokens.huggingface.engine import read_pipeline
-from tokagnostic.tokens.huggingface.pipeline import library_errors
+from tokagnostic.tokens.huggingface.engine import collection_paused, read_description
 from tokagnostic.tokens.sentencepiece.model import SPACE_MARK, ModelType
 from tokagnostic.tokens.sentencepiece.reader import read_sentencepiece_proto
 
@@ -31,7 +27,12 @@ def read_gguf_file(path: Path) -> Reading:
         TokenizerError: if its bytes do not pass the probe.
         MissingExtraError: if it is a SentencePiece model and sentencepiece is not installed.
     """
-    vocabulary = read_vocabulary(path)
+    with collection_paused():
+        return _read(read_vocabulary(path))
+
+
+def _read(vocabulary: GGUFVocabulary) -> Reading:
+    path = vocabulary.path
     if vocabulary.model not in _READERS:
         raise SourceError(
             f"{path} holds a tokenizer of the model {vocabulary.model!r}",
@@ -48,16 +49,16 @@ def read_gguf_file(path: Path) -> Reading:
 
 def _read_byte_level(vocabulary: GGUFVocabulary) -> Reading:
     """Byte-level BPE: the file has pieces and merges, and the name of the rest."""
-    steps = BYTE_LEVEL_STEPS.get(vocabulary.pre)
+    steps = BYTE_LEVEL_STEPS.get(vocabulary.pre or "default")
     if steps is None:
         raise SourceError(
             f"{vocabulary.path} holds a tokenizer with the pre-tokenizer {vocabulary.pre!r}",
-            expected=f"one of {', '.join(filter(None, sorted(BYTE_LEVEL_STEPS)))}",
+            expected=f"one of {', '.join(sorted(BYTE_LEVEL_STEPS))}",
             remedy="Load the tokenizer from the files that the model was converted from",
         )
     merges = vocabulary.merges or []
     pieces = _pieces(vocabulary)
-    lost = next((pair for pair in merges if not {*pair, "".join(pair)} <= pieces.keys()), None)
+    lost = next(((a, b) for a, b in merges if a not in pieces or b not in pieces or a + b not in pieces), None)
     if lost is not None:
         raise SourceError(
             f"{vocabulary.path} merges {lost[0]!r} and {lost[1]!r}, of which one or the whole is no piece",
@@ -74,7 +75,7 @@ def _read_byte_level(vocabulary: GGUFVocabulary) -> Reading:
         "byte_fallback": False,
         "ignore_merges": steps.ignores_merges,
         "vocab": pieces,
-        "merges": [list(pair) for pair in merges],
+        "merges": merges,
     }
     return _read_steps(vocabulary, model, steps.normalizer, list(steps.pre_tokenizers))
 
@@ -82,11 +83,17 @@ def _read_byte_level(vocabulary: GGUFVocabulary) -> Reading:
 def _read_word_piece(vocabulary: GGUFVocabulary) -> Reading:
     """BERT's WordPiece: the format marks the beginnings of words, the library what continues them."""
     unknown = next(iter(vocabulary.of_type(TokenType.UNKNOWN)), vocabulary.unknown_id)
-    pieces = {}
+    pieces: dict[str, int] = {}
     for token, v in _pieces(vocabulary).items():
         is_text = vocabulary.types[v] == TokenType.NORMAL and v != unknown
         bare = token.removeprefix(SPACE_MARK)
-        pieces[token if not is_text else bare if bare != token else f"##{token}"] = v
+        piece = token if not is_text else bare if bare != token else f"##{token}"
+        if pieces.setdefault(piece, v) != v:
+            raise SourceError(
+                f"{vocabulary.path} spells the ids {pieces[piece]} and {v} alike, {piece!r}",
+                expected="one id for each piece",
+                remedy="Convert the model again",
+            )
     model = {
         "type": "WordPiece",
         "unk_token": "[UNK]" if unknown is None else vocabulary.tokens[unknown],
@@ -101,23 +108,41 @@ def _read_word_piece(vocabulary: GGUFVocabulary) -> Reading:
         "strip_accents": vocabulary.strip_accents,
         "lowercase": vocabulary.lowercase,
     }
-    return _read_steps(vocabulary, model, normalizer, [{"type": "BertPreTokenizer"}])
+    # The library's WordPiece knows no unused pieces; as specials they have no bytes either.
+    return _read_steps(vocabulary, model, normalizer, [{"type": "BertPreTokenizer"}], also_added=TokenType.UNUSED)
 
 
 def _pieces(vocabulary: GGUFVocabulary) -> dict[str, int]:
-    """Ids by spelling; an unused id gets one that no text has."""
-    unused = {*vocabulary.of_type(TokenType.UNUSED), *(v for v, token in enumerate(vocabulary.tokens) if not token)}
-    return {f"\U0010ffff {v}" if v in unused else token: v for v, token in enumerate(vocabulary.tokens)}
+    """Ids by spelling; an unused id gets one that no text has, and that the byte alphabet cannot read."""
+    in_bytes = vocabulary.of_type(TokenType.BYTE)
+    if in_bytes:
+        raise SourceError(
+            f"{vocabulary.path} holds the byte piece {vocabulary.tokens[in_bytes[0]]!r}, id {in_bytes[0]}, in a tokenizer"
+            f" of the model {vocabulary.model!r}",
+            expected="byte pieces in SentencePiece models only",
+            remedy="Convert the model again",
+        )
+    pieces = {token: v for v, token in enumerate(vocabulary.tokens)}
+    for v in vocabulary.of_type(TokenType.UNUSED):
+        pieces.pop(vocabulary.tokens[v], None)
+        pieces[vocabulary.unused_spelling(v)] = v
+    return pieces
 
 
 def _read_steps(
-    vocabulary: GGUFVocabulary, model: Step, normalizer: Step | None, pre_tokenizers: list[Step]
+    vocabulary: GGUFVocabulary,
+    model: Step,
+    normalizer: Step | None,
+    pre_tokenizers: list[Step],
+    *,
+    also_added: TokenType | None = None,
 ) -> Reading:
-    kinds = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN)
+    spellings = {v: piece for piece, v in model["vocab"].items()}
+    kinds = (TokenType.CONTROL, TokenType.USER_DEFINED, TokenType.UNKNOWN, *filter(None, (also_added,)))
     added = [
         {
             "id": v,
-            "content": vocabulary.tokens[v],
+            "content": spellings[v],
             "single_word": False,
             "lstrip": False,
             "rstrip": False,
@@ -137,48 +162,14 @@ def _read_steps(
         "decoder": None,
         "model": model,
     }
-    with library_errors("building the tokenizer of a GGUF file"):
-        tokenizer = Tokenizer.from_str(json.dumps(description, ensure_ascii=False))
-    return read_pipeline(tokenizer)
+    return read_description(description)
 
 
 def _sentencepiece_reader(model_type: ModelType, squeezes: bool) -> Callable[[GGUFVocabulary], Reading]:
     def read(vocabulary: GGUFVocabulary) -> Reading:
-        return read_sentencepiece_proto(_model_file(vocabulary, model_type, squeezes), vocabulary.name)
+        return read_sentencepiece_proto(model_file(vocabulary, model_type, squeezes), vocabulary.name)
 
     return read
-
-
-def _model_file(vocabulary: GGUFVocabulary, model_type: ModelType, squeezes: bool) -> bytes:
-    """The SentencePiece model file that a GGUF file was converted from, as far as it matters to ids."""
-    scores = [0.0] * len(vocabulary.tokens) if vocabulary.scores is None else vocabulary.scores.tolist()
-    data = bytearray()
-    for token, score, kind in zip(vocabulary.tokens, scores, vocabulary.types.tolist(), strict=True):
-        piece = _field(1, token.encode()) + b"\x15" + struct.pack("<f", score) + _field(3, kind)
-        data += _field(1, piece)
-    has_bytes = bool(vocabulary.of_type(TokenType.BYTE))
-    data += _field(2, _field(3, model_type) + _field(35, int(has_bytes)))
-    adds_space = vocabulary.add_space_prefix is not False
-    if vocabulary.remove_extra_whitespaces is not None:
-        squeezes = vocabulary.remove_extra_whitespaces
-    name = b"precompiled" if vocabulary.charsmap else b"identity"
-    rules = _field(1, name) + _field(2, vocabulary.charsmap) + _field(3, int(adds_space)) + _field(4, int(squeezes))
-    return bytes(data + _field(3, rules))
-
-
-def _field(number: int, value: int | bytes) -> bytes:
-    """One field of a protocol buffer."""
-    if isinstance(value, int):
-        return _varint(number << 3) + _varint(value)
-    return _varint(number << 3 | 2) + _varint(len(value)) + value
-
-
-def _varint(number: int) -> bytes:
-    data = bytearray()
-    while number >= 0x80:
-        data.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes((*data, number))
 
 
 _READERS: dict[str, Callable[[GGUFVocabulary], Reading]] = {

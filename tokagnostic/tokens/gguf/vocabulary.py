@@ -13,8 +13,8 @@ from tokagnostic.tokens.gguf.metadata import Value, as_type, read_metadata
 
 _PREFIX = "tokenizer.ggml."
 _LIST = list
-_NO_ID = (1 << 32) - 1
-"""What some writers put where there is no id."""
+_NO_IDS = (-1, (1 << 32) - 1)
+"""What writers put where there is no id, signed and unsigned."""
 _START_ROLES = ("bos", "eos", "cls", "seperator", "separator")
 """Whose id starts a document, first match first; the format's own key is spelled `seperator`."""
 
@@ -40,9 +40,9 @@ class GGUFVocabulary:
     pre: str
     """The name of the pre-tokenizer; empty where the file names none."""
     tokens: list[str]
-    """How each id is written, [V]; empty strings are possible, other duplicates are not."""
+    """How each id is written, [V]; no two alike, but that several may be empty."""
     types: np.ndarray
-    """A `TokenType` per id, int64 [V]."""
+    """A `TokenType` per id, int64 [V]; an empty token is unused."""
     scores: np.ndarray | None
     """float32 [V], for SentencePiece models."""
     merges: list[tuple[str, str]] | None
@@ -64,6 +64,11 @@ class GGUFVocabulary:
         ids: list[int] = np.flatnonzero(self.types == token_type).tolist()
         return ids
 
+    @staticmethod
+    def unused_spelling(v: int) -> str:
+        """How an unused id is written where its own spelling could come up in a text, or is empty."""
+        return f"\U0010ffff {v}"
+
 
 def read_vocabulary(path: Path) -> GGUFVocabulary:
     """Read and check the tokenizer of a GGUF file.
@@ -72,16 +77,14 @@ def read_vocabulary(path: Path) -> GGUFVocabulary:
         SourceError: if the file is broken, holds no tokenizer, or says of it what cannot be true.
     """
     values = read_metadata(path, lambda key: key == "general.name" or key.startswith(_PREFIX))
-
-    def take(name: str, kind: type) -> object:
-        return as_type(values, _PREFIX + name, kind, path)
-
     model = as_type(values, _PREFIX + "model", str, path)
     raw = as_type(values, _PREFIX + "tokens", _LIST, path)
     if model is None or raw is None:
         raise _wrong(path, f"has no {_PREFIX}{'model' if model is None else 'tokens'}")
     tokens = _decode(raw, _PREFIX + "tokens", path)
     _check_unique(tokens, path)
+    types = _types(as_type(values, _PREFIX + "token_type", np.ndarray, path), len(tokens), path)
+    types[[v for v, token in enumerate(tokens) if not token]] = TokenType.UNUSED
     merges = as_type(values, _PREFIX + "merges", _LIST, path)
     start_ids = [_id(values, role, len(tokens), path) for role in _START_ROLES]
     return GGUFVocabulary(
@@ -89,7 +92,7 @@ def read_vocabulary(path: Path) -> GGUFVocabulary:
         model=model,
         pre=as_type(values, _PREFIX + "pre", str, path) or "",
         tokens=tokens,
-        types=_types(as_type(values, _PREFIX + "token_type", np.ndarray, path), len(tokens), path),
+        types=types,
         scores=_scores(as_type(values, _PREFIX + "scores", np.ndarray, path), len(tokens), path),
         merges=None if merges is None else _merges(_decode(merges, _PREFIX + "merges", path), path),
         add_space_prefix=as_type(values, _PREFIX + "add_space_prefix", bool, path),
@@ -122,7 +125,7 @@ def _check_unique(tokens: list[str], path: Path) -> None:
 
 def _id(values: dict[str, Value], role: str, num_ids: int, path: Path) -> int | None:
     token_id: int | None = as_type(values, f"{_PREFIX}{role}_token_id", int, path)
-    if token_id is None or token_id == _NO_ID:
+    if token_id is None or token_id in _NO_IDS:
         return None
     if not 0 <= token_id < num_ids:
         raise _wrong(path, f"names the {role} id {token_id} in a vocabulary of {num_ids} ids")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import json
 from collections.abc import Iterator, Sequence
@@ -33,12 +34,19 @@ def read_pipeline(tokenizer: Any) -> Reading:
         TokenizerError: if the pipeline is of no known family, if it cannot spell a space, or if the ids of a probe
             text do not join back to what the declared fidelity promises.
     """
-    with _collection_paused():
-        return _read(tokenizer)
+    with collection_paused():
+        reading = read_description(describe(tokenizer))
+    named = (getattr(tokenizer, f"{role}_token_id", None) for role in ("bos", "eos", "cls", "sep"))
+    start_id = next((int(v) for v in named if v is not None), reading.start_id)
+    return dataclasses.replace(reading, start_id=start_id, name=str(getattr(tokenizer, "name_or_path", "")))
 
 
-def _read(tokenizer: Any) -> Reading:
-    description = describe(tokenizer)
+def read_description(description: Step) -> Reading:
+    """Read a tokenizer that is described as the library describes its own, with every setting of every step.
+
+    Raises:
+        TokenizerError: as `read_pipeline`.
+    """
     original = Pipeline.from_description(description)
     table = read_vocabulary(original)
     copied = private_description(description)
@@ -46,12 +54,12 @@ def _read(tokenizer: Any) -> Reading:
     fidelity = declare_fidelity(Pipeline.from_description(copied))
     token_bytes = TokenBytes(table.data, table.offsets, table.kinds, original.prefix, fidelity)
     probe(copy, copied, token_bytes, [token.content for token in original.added])
-    engine = PipelineEngine(copy, copied, description)
-    return Reading(token_bytes, engine, _find_start_id(tokenizer), str(getattr(tokenizer, "name_or_path", "")))
+    start_id = find_start_id({token.content: token.id for token in original.added if token.special})
+    return Reading(token_bytes, PipelineEngine(copy, copied, description), start_id)
 
 
 @contextmanager
-def _collection_paused() -> Iterator[None]:
+def collection_paused() -> Iterator[None]:
     """Pause the cyclic garbage collector: a vocabulary is a million small objects, which it would walk again and again."""
     was_on = gc.isenabled()
     gc.disable()
@@ -86,7 +94,8 @@ class PipelineEngine:
     def spellings(self) -> list[str | None]:
         """The pieces of the vocabulary, added tokens over them; see `Engine`."""
         pipeline = Pipeline.from_description(self._description)
-        spelled = {**dict(pipeline.pieces), **{token.id: token.content for token in pipeline.added}}
+        pieces = zip(*pipeline.ids_and_pieces, strict=True)
+        spelled = {**dict(pieces), **{token.id: token.content for token in pipeline.added}}
         return [spelled.get(v) for v in range(1 + max(spelled, default=-1))]
 
     def save(self, folder: Path, start_id: int | None) -> None:
@@ -99,13 +108,3 @@ class PipelineEngine:
     @cached_property
     def _continuation(self) -> Tokenizer:
         return continuation_copy(self._copied) or self._tokenizer
-
-
-def _find_start_id(tokenizer: Any) -> int | None:
-    for role in ("bos", "eos", "cls", "sep"):
-        token_id = getattr(tokenizer, f"{role}_token_id", None)
-        if token_id is not None:
-            return int(token_id)
-    backend = getattr(tokenizer, "backend_tokenizer", tokenizer)
-    added = backend.get_added_tokens_decoder().items()
-    return find_start_id({token.content: v for v, token in added if token.special})

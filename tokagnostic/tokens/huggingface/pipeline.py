@@ -77,12 +77,12 @@ class Pipeline:
         return {piece: v for v, (piece, _) in enumerate(vocab)}
 
     @property
-    def pieces(self) -> Iterator[tuple[int, str]]:
-        """Every id of the model with its piece, pieces that occur twice included."""
+    def ids_and_pieces(self) -> tuple[list[int], list[str]]:
+        """Every id of the model and its piece, in the same order, pieces that occur twice included."""
         vocab = self.model["vocab"]
         if isinstance(vocab, dict):
-            return ((v, piece) for piece, v in vocab.items())
-        return ((v, piece) for v, (piece, _) in enumerate(vocab))
+            return [*vocab.values()], [*vocab]
+        return [*range(len(vocab))], [piece for piece, _ in vocab]
 
     @property
     def is_byte_level(self) -> bool:

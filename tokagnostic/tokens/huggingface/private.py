@@ -22,7 +22,7 @@ def private_description(description: Step) -> Step:
     pipeline = Pipeline.from_description(description)
     hidden = {token.content for token in pipeline.added if token.special or token.id == pipeline.unknown_id}
     if pipeline.unknown_id is not None:
-        hidden |= {piece for v, piece in pipeline.pieces if v == pipeline.unknown_id}
+        hidden |= {piece for v, piece in zip(*pipeline.ids_and_pieces, strict=True) if v == pipeline.unknown_id}
     names = {content: _untypable(content) for content in hidden}
     return {
         **description,

@@ -29,17 +29,16 @@ def read_vocabulary(pipeline: Pipeline) -> TokenBytes:
     """
     read = _choose_reader(pipeline)
     added = {token.id: token for token in pipeline.added}
-    vocab = pipeline.vocab
-    num_ids = 1 + max([*vocab.values(), *added], default=-1)
+    ids, pieces = pipeline.ids_and_pieces
+    num_ids = 1 + max(max(ids, default=-1), max(added, default=-1))
     data: list[bytes | None] = [None] * num_ids
     kinds = np.full(num_ids, TokenKind.HOLE, dtype=np.uint8)
-    pieces = list(pipeline.pieces)
-    ids = [v for v, _ in pieces]
-    all_bytes, kinds[ids] = read([piece for _, piece in pieces])
+    all_bytes, kinds[ids] = read(pieces)
     for v, piece_bytes in zip(ids, all_bytes, strict=True):
         data[v] = piece_bytes
-    for v, piece in pieces:
-        if v in added and added[v].content != piece:
+    for i in np.flatnonzero(np.isin(ids, [*added])).tolist():
+        v, piece = ids[i], pieces[i]
+        if added[v].content != piece:
             raise TokenizerError(
                 f"id {v} is both the piece {piece!r} and the added token {added[v].content!r}",
                 expected="one token per id",
