@@ -98,6 +98,7 @@ class TestTokenizer:
         assert facts["start"] is None
         assert facts["longest_token"] == {"id": 6, "spelling": "#6", "hex": "616263", "text": "abc", "num_bytes": 3}
         assert facts["without_bytes"]["num_ids"] == 6
+        assert facts["num_ids_by_bytes"] == [6, 2, 0, 1]
         reasons = {
             name: (reason["num_ids"], [token["id"] for token in reason["examples"]])
             for name, reason in facts["without_bytes"]["reasons"].items()

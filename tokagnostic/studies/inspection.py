@@ -43,8 +43,8 @@ def inspect_tokenizer(tokenizer: Any) -> dict[str, Any]:
         `duplicates`: `num_byte_strings` that have several ids, `num_ids` that share theirs, and `examples`, each
         `{"hex", "text", "ids", "spellings"}`. `without_bytes`: `num_ids`, and `reasons`, by name (`special`,
         `unknown`, `hole`, `unreachable`, `empty`), each `{"why", "num_ids", "examples": [token]}`. `longest_token`: a
-        token with its `num_bytes`, or None. `prefix`: `{"rule", "in_words"}`. `start`: a token or None. `fidelity`:
-        `{"level", "reasons", "line"}`. `fingerprint`.
+        token with its `num_bytes`, or None. `num_ids_by_bytes`: how many ids have 0, 1, 2, ... bytes. `prefix`:
+        `{"rule", "in_words"}`. `start`: a token or None. `fidelity`: `{"level", "reasons", "line"}`. `fingerprint`.
 
         `witnesses`: each `{"effect", "text", "source_hex", "joined_hex", "kept_hex", "ids"}`, see `Witness`.
 
@@ -64,6 +64,7 @@ def inspect_tokenizer(tokenizer: Any) -> dict[str, Any]:
         "duplicates": _duplicates(table, spellings),
         "without_bytes": _without_bytes(table, spellings),
         "longest_token": _longest(table, spellings),
+        "num_ids_by_bytes": np.bincount(table.lengths, minlength=1).tolist(),
         "prefix": {"rule": table.prefix, "in_words": PREFIX_IN_WORDS[table.prefix]},
         "start": None if encoder.start_id is None else _token(table, spellings, encoder.start_id),
         "fidelity": None
