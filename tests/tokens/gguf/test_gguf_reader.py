@@ -52,9 +52,9 @@ def write(path: Path, model: str, tokens: list[str], types: list[int] | None, **
 
 def proto_field(message: bytes, number: int) -> bytes:
     """The first field of a protocol buffer with that number, which is text or a message."""
-    from tokagnostic.tokens.sentencepiece.model import _fields
+    from tokagnostic.tokens.sentencepiece.wire import fields
 
-    value = next(value for field, value in _fields(message) if field == number)
+    value = next(value for field, value in fields(message) if field == number)
     assert isinstance(value, bytes)
     return value
 

@@ -212,7 +212,7 @@ class TestLosses:
 
         encoder = encoder_of(trained(normalization_rule_name="nmt_nfkc", remove_extra_whitespaces=True))
         said = line(encoder.token_bytes)
-        assert said.startswith("lossy: characters are rewritten by the rules 'nmt_nfkc'")
+        assert said.startswith("lossy: characters are rewritten by the rules 'nmt_nfkc', a newline to a space; ")
         assert "runs of spaces become one" in said
         for text, kept in (("  river", b"river"), ("river\nstone", b"river stone"), (" river ", b"river")):
             assert encoder.token_bytes.join(encoder.encode(text)) == kept
@@ -230,6 +230,34 @@ class TestLosses:
         monkeypatch.setattr(cutting, "_CUT_SEARCH", 32)
         for text in ("river stone  " * 40, "riverstone" * 60):
             assert bpe.token_bytes.join(bpe.encode(text)) == text.encode()
+
+    def test_rules_that_keep_newlines_do_not_say_otherwise(self) -> None:
+        said = line(encoder_of(trained(normalization_rule_name="nfkc")).token_bytes)
+        assert said.startswith("lossy: characters are rewritten by the rules 'nfkc'; ")
+
+    @pytest.mark.parametrize("rules", ["identity", "nmt_nfkc", "nfkc_cf"])
+    @pytest.mark.parametrize("own", [(), ("  ", "<br>")], ids=["plain", "user_defined"])
+    def test_where_spaces_are_squeezed_a_text_in_parts_is_the_text_whole(
+        self, rules: str, own: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Blanks of every kind beside the cuts; runs of spaces that a user-defined piece keeps; marks in the text."""
+        from tokagnostic.tokens import cutting
+
+        encoder = encoder_of(
+            trained(normalization_rule_name=rules, remove_extra_whitespaces=True, user_defined_symbols=list(own))
+        )
+        bits = ("river", "stone", " ", "  ", "   ", "\n", "\u3000", "<br>", "\ufb01", "e\u0301", "\u65e5", "a\u2581b")
+        chosen = np.random.default_rng(0)
+        texts = ["".join(chosen.choice(bits, 90)) for _ in range(60)]
+        whole = [encoder.token_bytes.join(ids) for ids in encoder.encode_batch(texts)]
+        monkeypatch.setattr(cutting, "MAX_PART", 64)
+        monkeypatch.setattr(cutting, "_CUT_SEARCH", 32)
+        assert [encoder.token_bytes.join(ids) for ids in encoder.encode_batch(texts)] == whole
+
+    def test_a_space_before_an_unknown_word_that_would_become_three_bytes_is_refused(self) -> None:
+        """T-24, in a model of words with byte fallback."""
+        with pytest.raises(TokenizerError, match=r"model of words with byte fallback, in which .* E2 96 81"):
+            read_sentencepiece_proto(by_hand([*SPECIALS, *BYTES, *normal("▁", "▁river")], model_type=3))
 
     def test_a_space_that_would_become_three_bytes_is_refused(self) -> None:
         """T-24."""
@@ -286,6 +314,20 @@ class TestFiles:
             load_tokenizer(str(path))
         assert str(path) in str(caught.value)
         assert "\n" not in str(caught.value)
+
+    @pytest.mark.parametrize(
+        ("pieces", "said"),
+        [
+            (normal("▁", "a", "b", "a"), "ids 4 and 6 are both the piece 'a'"),
+            (normal("▁", "a", ""), "the piece of id 5 is empty"),
+            (normal("▁", "a\x00b"), "the piece of id 4 is a text with a NUL"),
+        ],
+        ids=["twice", "empty", "NUL"],
+    )
+    def test_a_piece_that_cannot_be_told_from_others_is_named(self, pieces: list[Piece], said: str) -> None:
+        """T-31."""
+        with pytest.raises(TokenizerError, match=said):
+            read_sentencepiece_proto(by_hand([*SPECIALS, *pieces], byte_fallback=False))
 
     def test_an_encoder_crosses_processes(self, bpe: TextEncoder) -> None:
         again = pickle.loads(pickle.dumps(bpe))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from functools import cached_property
 from pathlib import Path
@@ -12,11 +11,12 @@ from typing import Any
 import numpy as np
 
 from tokagnostic.errors import MissingExtraError, TokenizerError
-from tokagnostic.tokens.sentencepiece.model import SPACE_MARK, SentencePieceModel
+from tokagnostic.tokens.sentencepiece.model import SentencePieceModel
 
 MODEL_FILE = "tokenizer.model"
 CONFIG_FILE = "tokenizer_config.json"
-_RUN = re.compile(f"{SPACE_MARK}+| +")
+_BEFORE = "\ue000"
+"""A character that no rules rewrite and no piece begins with, put before a text that continues another one."""
 
 
 def load_processor(serialized: bytes) -> Any:
@@ -59,7 +59,7 @@ class SentencePieceEngine:
         """Encode texts on the library's own threads; see `Engine`."""
         processor = self._continuing if follows else self.processor
         try:
-            given = [self._squeezed(text) for text in texts] if follows and self.model.squeezes else list(texts)
+            given = list(map(self._normalized_later, texts)) if follows and self.model.squeezes else list(texts)
             return [np.array(ids, dtype=np.int64) for ids in processor.encode(given, out_type=int)]
         except (RuntimeError, TypeError) as error:
             for text in texts:
@@ -84,12 +84,12 @@ class SentencePieceEngine:
         config = {} if start_id is None else {"bos_token": self.model.pieces[start_id]}
         (folder / CONFIG_FILE).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
 
-    def _squeezed(self, text: str) -> str:
-        """A later part of a text with its runs of spaces made one and those at its end gone, as the whole text's would be.
+    def _normalized_later(self, text: str) -> str:
+        """A later part of a text normalized as in the whole text: one space at its start stays, those at its end go.
 
         A part that others follow ends before a space, so that one at its end is that of the text.
         """
-        return _RUN.sub(lambda run: run[0][0], str(self._continuing.normalize(text))).rstrip(f"{SPACE_MARK} ")
+        return self.normalize(_BEFORE + text).partition(_BEFORE)[2]
 
     @cached_property
     def processor(self) -> Any:

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
 
-from tokagnostic.errors import TokenizerError
+import numpy as np
 
-_TEXT, _SCORE, _TYPE = b"\x0a", b"\x15", b"\x18"
-"""Tags of the three fields of a piece."""
+from tokagnostic.errors import TokenizerError
+from tokagnostic.tokens.sentencepiece.wire import fields, leading_pieces, message, number, piece
+
 SPACE_MARK = "\u2581"
 """The character that stands for a space in pieces."""
 
@@ -35,14 +36,16 @@ class ModelType(IntEnum):
     CHAR = 4
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class SentencePieceModel:
     """The pieces and rules of a model file. Settings that a file does not name have SentencePiece's own defaults."""
 
     serialized: bytes
     """The file itself."""
     pieces: tuple[str, ...]
-    types: tuple[PieceType, ...]
+    """The spelling of every id: no two are equal, none is empty or holds a NUL."""
+    types: np.ndarray
+    """A `PieceType` per id, uint8 [V]."""
     model_type: ModelType
     byte_fallback: bool
     """What no piece spells is spelled in bytes."""
@@ -64,7 +67,8 @@ class SentencePieceModel:
         """Read a model file.
 
         Raises:
-            TokenizerError: if it is cut short, is no such file, or holds a piece that is no text or of no known type.
+            TokenizerError: if it is cut short, is no such file, or holds a piece that is no text, of no known type,
+                empty, or there twice; it names the id.
         """
         try:
             return cls._parse(serialized)
@@ -77,39 +81,45 @@ class SentencePieceModel:
 
     @classmethod
     def _parse(cls, serialized: bytes) -> SentencePieceModel:
-        pieces, types = [], []
+        spellings, types, place = leading_pieces(serialized)
         trainer, normalizer = bytearray(), bytearray()
-        for field, value in _fields(serialized):
+        for field, value in fields(serialized[place:]):
             if field == 1:
-                piece, kind = _piece(_message(value))
-                pieces.append(piece)
+                spelling, kind = piece(message(value))
+                spellings.append(spelling)
                 types.append(kind)
             elif field == 2:
                 # Messages that occur twice are one message: later settings win.
-                trainer += _message(value)
+                trainer += message(value)
             elif field == 3:
-                normalizer += _message(value)
-        if not pieces:
-            raise ValueError("it holds no piece")
-        training, rules = dict(_fields(bytes(trainer))), dict(_fields(bytes(normalizer)))
+                normalizer += message(value)
+        training, rules = dict(fields(bytes(trainer))), dict(fields(bytes(normalizer)))
         return cls(
             serialized=serialized,
-            pieces=tuple(pieces),
-            types=tuple(types),
-            model_type=ModelType(_number(training.get(3, ModelType.UNIGRAM))),
-            byte_fallback=bool(training.get(35, False)),
-            space_as_suffix=bool(training.get(24, False)),
-            normalizer=_message(rules.get(1, b"")).decode(),
-            rewrites=bool(rules.get(2, b"")),
-            adds_space=bool(rules.get(3, True)),
-            squeezes=bool(rules.get(4, True)),
-            marks_spaces=bool(rules.get(5, True)),
+            pieces=_read_spellings(spellings),
+            types=_read_types(types),
+            model_type=ModelType(number(training.get(3, ModelType.UNIGRAM))),
+            byte_fallback=bool(number(training.get(35, False))),
+            space_as_suffix=bool(number(training.get(24, False))),
+            normalizer=message(rules.get(1, b"")).decode(),
+            rewrites=bool(message(rules.get(2, b""))),
+            adds_space=bool(number(rules.get(3, True))),
+            squeezes=bool(number(rules.get(4, True))),
+            marks_spaces=bool(number(rules.get(5, True))),
         )
+
+    @property
+    def is_text(self) -> np.ndarray:
+        """Which pieces stand for their own spelling, bool [V]."""
+        return np.isin(self.types, (PieceType.NORMAL, PieceType.USER_DEFINED))
 
     @cached_property
     def continuing(self) -> bytes:
-        """The same model for the later parts of a text that was cut: it invents no space and removes none."""
-        settings = b"\x18\x00\x20\x00"
+        """The same model for the later parts of a text that was cut: it invents no space and removes none.
+
+        Where spaces are squeezed it rewrites nothing either, so that it takes a part as it was normalized.
+        """
+        settings = b"\x18\x00\x20\x00" + (b"\x12\x00" if self.squeezes else b"")
         return self.serialized + bytes((0x1A, len(settings))) + settings
 
     def text_of(self, spelling: str) -> str:
@@ -117,72 +127,30 @@ class SentencePieceModel:
         return spelling.replace(SPACE_MARK, " ") if self.marks_spaces else spelling
 
 
-def _piece(data: bytes) -> tuple[str, PieceType]:
-    # Nearly all are written in this layout: the text, a score of 4 bytes, and the type if it is not the usual one.
-    if data[:1] == _TEXT and data[1] < 0x80:
-        rest = data[2 + data[1] :]
-        if len(rest) == 5 and rest[:1] == _SCORE:
-            return data[2:-5].decode(), PieceType.NORMAL
-        if len(rest) == 7 and rest[:1] == _SCORE and rest[5:6] == _TYPE:
-            return data[2:-7].decode(), PieceType(rest[6])
-    piece, kind = b"", PieceType.NORMAL
-    for field, value in _fields(data):
-        if field == 1:
-            piece = _message(value)
-        elif field == 3:
-            kind = PieceType(_number(value))
-    return piece.decode(), kind
+def _read_spellings(spellings: Sequence[bytes]) -> tuple[str, ...]:
+    """Believe the spellings of all pieces only if each can be told from the others."""
+    if not spellings:
+        raise ValueError("it holds no piece")
+    pieces = []
+    try:
+        for spelling in spellings:
+            pieces.append(spelling.decode())
+    except UnicodeDecodeError as error:
+        raise ValueError(f"the piece of id {len(pieces)} is no UTF-8 text") from error
+    joined = "\0".join(pieces)
+    if "" in pieces or joined.count("\0") >= len(pieces):
+        v = next(v for v, spelling in enumerate(pieces) if not spelling or "\0" in spelling)
+        raise ValueError(f"the piece of id {v} is {'a text with a NUL' if pieces[v] else 'empty'}")
+    if len(set(pieces)) < len(pieces):
+        first: dict[str, int] = {}
+        v = next(v for v, spelling in enumerate(pieces) if first.setdefault(spelling, v) != v)
+        raise ValueError(f"ids {first[pieces[v]]} and {v} are both the piece {pieces[v]!r}")
+    return tuple(pieces)
 
 
-def _message(value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        raise ValueError("a number where a text or a message belongs")
-    return value
-
-
-def _number(value: int | bytes) -> int:
-    if isinstance(value, bytes):
-        raise ValueError("a text where a number belongs")
-    return value
-
-
-def _fields(data: bytes) -> Iterator[tuple[int, int | bytes]]:
-    """The fields of a protocol buffer message in order: number and value; fixed-width values are left as bytes.
-
-    Raises:
-        IndexError: if it is cut short.
-        ValueError: if it is no message.
-    """
-    place, end = 0, len(data)
-    while place < end:
-        tag, place = _varint(data, place)
-        wire = tag & 7
-        if wire == 0:
-            number, place = _varint(data, place)
-            yield tag >> 3, number
-            continue
-        if wire == 2:
-            length, place = _varint(data, place)
-        elif wire in (1, 5):
-            length = 8 if wire == 1 else 4
-        else:
-            raise ValueError(f"wire type {wire} at byte {place}")
-        if place + length > end:
-            raise IndexError(f"cut short at byte {end}")
-        yield tag >> 3, data[place : place + length]
-        place += length
-
-
-def _varint(data: bytes, place: int) -> tuple[int, int]:
-    byte = data[place]
-    if byte < 0x80:
-        return byte, place + 1
-    number, shift = byte & 0x7F, 7
-    while byte >= 0x80:
-        place += 1
-        byte = data[place]
-        number |= (byte & 0x7F) << shift
-        shift += 7
-        if shift > 70:
-            raise ValueError(f"a number without an end at byte {place}")
-    return number, place + 1
+def _read_types(types: Sequence[int]) -> np.ndarray:
+    known = frozenset(PieceType)
+    if not known.issuperset(types):
+        v = next(v for v, kind in enumerate(types) if kind not in known)
+        raise ValueError(f"the piece of id {v} is of type {types[v]}, which there is not")
+    return np.array(types, dtype=np.uint8)

@@ -17,6 +17,9 @@ from tokagnostic.tokens.sentencepiece.vocabulary import read_vocabulary
 from tokagnostic.tokens.starts import configured_starts
 from tokagnostic.tokens.token_bytes import TokenBytes
 
+_NUM_SPELLED = 64
+"""Pieces of each kind that stand apart from the others, spelled in the probe texts."""
+
 
 def read_sentencepiece(processor: Any) -> Reading:
     """Read a live `SentencePieceProcessor`.
@@ -63,8 +66,8 @@ def read_sentencepiece_proto(serialized: bytes, name: str = "") -> Reading:
         MissingExtraError: if sentencepiece is not installed.
     """
     model = SentencePieceModel.parse(serialized)
-    token_bytes = read_vocabulary(model)
     engine = SentencePieceEngine(model)
+    token_bytes = read_vocabulary(model, engine.normalize)
     processor = engine.processor
     if processor.get_piece_size() != len(model.pieces):
         raise TokenizerError(
@@ -80,18 +83,15 @@ def read_sentencepiece_proto(serialized: bytes, name: str = "") -> Reading:
 
 def _prove(token_bytes: TokenBytes, engine: SentencePieceEngine) -> None:
     model = engine.model
-    lossy = token_bytes.fidelity is not None and token_bytes.fidelity.level == "lossy"
 
     def expected(text: str) -> bytes:
-        if not lossy:
+        if not (model.rewrites or model.squeezes):
             return model.text_of(text).encode()
         data = model.text_of(engine.normalize(text)).encode()
         return data.removeprefix(b" ") if model.adds_space else data
 
-    def encode(text: str) -> np.ndarray:
-        return engine.encode([text], follows=False)[0]
-
-    no_text = (PieceType.CONTROL, PieceType.UNKNOWN)
-    spellings = [piece for piece, kind in zip(model.pieces, model.types, strict=True) if kind in no_text]
-    texts = probe_texts(token_bytes, spellings[:64])
-    prove(token_bytes, encode, expected, texts, name="the SentencePiece model")
+    spelled = (PieceType.CONTROL, PieceType.UNKNOWN, PieceType.USER_DEFINED)
+    places = np.concatenate([np.flatnonzero(model.types == kind)[:_NUM_SPELLED] for kind in spelled])
+    texts = list(probe_texts(token_bytes, [model.pieces[v] for v in places.tolist()]))
+    encoded = dict(zip(texts, engine.encode(texts, follows=False), strict=True))
+    prove(token_bytes, encoded.__getitem__, expected, texts, name="the SentencePiece model")

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+
+import numpy as np
 
 from tokagnostic.errors import TokenizerError
 from tokagnostic.tokens.fidelity import Fidelity
@@ -20,9 +22,16 @@ _KINDS = {
     PieceType.BYTE: TokenKind.BYTE,
 }
 
+Normalize = Callable[[str], str]
+"""What a model makes of a text before it is cut into pieces."""
 
-def read_vocabulary(model: SentencePieceModel) -> TokenBytes:
+
+def read_vocabulary(model: SentencePieceModel, normalize: Normalize) -> TokenBytes:
     """Read every piece.
+
+    Args:
+        model: the pieces and the rules.
+        normalize: what the rules do to a text.
 
     Raises:
         TokenizerError: if a space cannot be spelled, is invented behind a text, or a byte piece is not spelled as one.
@@ -34,35 +43,38 @@ def read_vocabulary(model: SentencePieceModel) -> TokenBytes:
             remedy="Train it without treat_whitespace_as_suffix",
         )
     _check_mark(model)
-    data: list[bytes | None] = []
-    for v, (piece, kind) in enumerate(zip(model.pieces, model.types, strict=True)):
-        if kind in (PieceType.NORMAL, PieceType.USER_DEFINED):
-            data.append(model.text_of(piece).encode())
-        else:
-            data.append(_byte_of(v, piece) if kind is PieceType.BYTE else None)
-    kinds = [_KINDS[kind] for kind in model.types]
+    # No piece holds a NUL, so all of them are read in one go.
+    data: list[bytes | None] = [*model.text_of("\0".join(model.pieces)).encode().split(b"\0")]
+    for v in np.flatnonzero(~model.is_text).tolist():
+        data[v] = _byte_of(v, model.pieces[v]) if model.types[v] == PieceType.BYTE else None
+    kinds = [_KINDS[kind] for kind in model.types.tolist()]
     prefix: PrefixRule = "first" if model.adds_space else "none"
-    return TokenBytes.from_list(data, kinds=kinds, prefix=prefix, fidelity=declare_fidelity(model))
+    return TokenBytes.from_list(data, kinds=kinds, prefix=prefix, fidelity=declare_fidelity(model, normalize))
 
 
-def declare_fidelity(model: SentencePieceModel) -> Fidelity:
-    """Say from the model's rules what is lost."""
-    losses = [*_losses(model)]
+def declare_fidelity(model: SentencePieceModel, normalize: Normalize) -> Fidelity:
+    """Say from the model's rules what is lost.
+
+    Args:
+        model: the pieces and the rules.
+        normalize: what the rules do to a text.
+    """
+    losses = [*_losses(model, normalize)]
     exceptions = []
     if model.marks_spaces:
         exceptions.append(f"the character {SPACE_MARK!r} (U+2581) becomes a space")
     return Fidelity("lossy" if losses else "exact", (*losses, *exceptions))
 
 
-def _losses(model: SentencePieceModel) -> Iterator[str]:
+def _losses(model: SentencePieceModel, normalize: Normalize) -> Iterator[str]:
     if model.rewrites:
-        yield f"characters are rewritten by the rules {model.normalizer or 'of the model'!r}"
+        newline = "" if "\n" in normalize("a\nb") else ", a newline to a space"
+        yield f"characters are rewritten by the rules {model.normalizer or 'of the model'!r}{newline}"
     if model.squeezes:
         yield "runs of spaces become one, and spaces at the text's ends are removed"
-    if model.model_type is ModelType.WORD:
-        yield "words outside the vocabulary become the unknown id"
-    elif not model.byte_fallback:
-        yield "characters outside the vocabulary become the unknown id"
+    if not model.byte_fallback:
+        units = "words" if model.model_type is ModelType.WORD else "characters"
+        yield f"{units} outside the vocabulary become the unknown id"
 
 
 def _byte_of(v: int, piece: str) -> bytes:
@@ -78,8 +90,15 @@ def _byte_of(v: int, piece: str) -> bytes:
 
 def _check_mark(model: SentencePieceModel) -> None:
     """Refuse a vocabulary in which a space would be spelled by the three bytes of the mark, or not at all."""
+    if model.model_type is ModelType.WORD and model.byte_fallback and model.marks_spaces:
+        raise TokenizerError(
+            "a SentencePiece model of words with byte fallback, in which the space before a word outside the "
+            "vocabulary becomes the bytes E2 96 81",
+            expected="a model of words without byte fallback, or one of word parts",
+            remedy="Train it with another model_type",
+        )
     mark = SPACE_MARK if model.marks_spaces else " "
-    spelled = [p for p, kind in zip(model.pieces, model.types, strict=True) if kind in (1, 4) and mark in p]
+    spelled = {model.pieces[v] for v in np.flatnonzero(model.is_text).tolist() if mark in model.pieces[v]}
     if mark in spelled or (spelled and not model.byte_fallback):
         return
     instead = "would become the bytes E2 96 81" if model.byte_fallback and model.marks_spaces else "would be lost"
