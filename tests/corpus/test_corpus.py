@@ -102,6 +102,21 @@ def test_counts_belong_to_the_latest_pass(folder: Path) -> None:
     assert corpus.counts == CorpusCounts(documents=5, bytes=total, empty=2, empty_bytes=1)
 
 
+@pytest.mark.parametrize("unit", UNITS)
+def test_a_resumed_pass_has_met_what_the_whole_pass_meets(folder: Path, unit: str) -> None:
+    """D-09: blank, broken and repaired documents before the cursor are counted once."""
+    rows = [{"text": "a\ud800\n\nb\n\nc"}, {"other": 1}, {"text": "d\n\n\ud800e"}, {"text": " "}]
+    (folder / "d.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    config = CorpusConfig((*sources_of(folder), f"{folder}/d.jsonl"), documents=unit, on_bad_document="replace")
+    corpus = Corpus(config)
+    cursors = [cursor for _, cursor in corpus.iterate()]
+    met = corpus.counts
+    assert met.empty and met.skipped and met.replaced
+    for cursor in cursors:
+        list(corpus.iterate(cursor))
+        assert corpus.counts == met
+
+
 def test_the_digest_covers_bytes_and_borders(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes(b"ab\nc\n")
     config = CorpusConfig((str(tmp_path / "a.txt"),), documents="line")

@@ -6,7 +6,7 @@ import glob
 import logging
 import os
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 from tokagnostic.corpus.config import CorpusConfig
 from tokagnostic.corpus.document import Document, documents_digest
@@ -35,6 +35,17 @@ class Cursor:
     """Parts of the row at `position` that were already delivered."""
     documents: int = 0
     """Documents delivered since the corpus began, for its limit."""
+    bytes: int = 0
+    """This and what follows: what the pass had met by then, as `CorpusCounts` has it."""
+    empty: int = 0
+    empty_bytes: int = 0
+    skipped: int = 0
+    replaced: int = 0
+
+    @property
+    def counts(self) -> CorpusCounts:
+        """What the pass had met by then."""
+        return CorpusCounts(**{entry.name: getattr(self, entry.name) for entry in fields(CorpusCounts)})
 
 
 class Corpus:
@@ -53,7 +64,7 @@ class Corpus:
     def __init__(self, config: CorpusConfig) -> None:
         self.config = config
         self.counts = CorpusCounts()
-        """What the latest pass met so far; a resumed pass counts from where it resumed."""
+        """What the latest pass met so far, a resumed pass what lies before its cursor too."""
         self._readers = {reader.name: reader for spec in config.data for reader in _readers_of(spec, config)}
 
     def __iter__(self) -> Iterator[Document]:
@@ -79,28 +90,25 @@ class Corpus:
                 expected="a cursor of the same corpus",
                 remedy="Resume with the sources that the run was started with",
             )
-        intake = Intake(self.config.on_bad_document)
-        self.counts = intake.counts
-        delivered, place = cursor.documents, Place(cursor.position, cursor.line, cursor.part)
+        met = self.counts = cursor.counts
+        intake = Intake(self.config.on_bad_document, met)
+        place = Place(cursor.position, cursor.line, cursor.part)
         limit = self.config.limit
         for name in names[names.index(cursor.source) :]:
-            if delivered == limit:
+            if met.documents == limit:
                 return
             for document, after in self._readers[name].read(place, intake):
-                delivered += 1
-                intake.counts.documents += 1
-                intake.counts.bytes += len(document.data)
-                yield document, Cursor(name, *after, documents=delivered)
-                if delivered == limit:
+                met.documents += 1
+                met.bytes += len(document.data)
+                yield document, Cursor(name, *after, **vars(met))
+                if met.documents == limit:
                     return
             place = Place()
-        if intake.counts.skipped or intake.counts.replaced:
-            logger.warning(
-                "%d bad documents were skipped and %d repaired", intake.counts.skipped, intake.counts.replaced
-            )
-        if delivered == 0:
+        if met.skipped or met.replaced:
+            logger.warning("%d bad documents were skipped and %d repaired", met.skipped, met.replaced)
+        if met.documents == 0:
             raise CorpusError(
-                f"no document in {', '.join(names)} ({intake.counts.empty} empty, {intake.counts.skipped} skipped)",
+                f"no document in {', '.join(names)} ({met.empty} empty, {met.skipped} skipped)",
                 expected="at least one document that is not blank",
                 remedy="Check the sources, documents and text_field",
             )

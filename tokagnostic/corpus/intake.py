@@ -57,11 +57,16 @@ class Intake:
     Args:
         policy: `error` raises at the first broken text; `skip` leaves it out; `replace` puts U+FFFD in place of bytes
             that are not UTF-8, and leaves out what holds no text that could be mended.
+        counts: what the pass met before, to be added to.
     """
 
-    def __init__(self, policy: BadDocumentPolicy) -> None:
+    def __init__(self, policy: BadDocumentPolicy, counts: CorpusCounts) -> None:
         self.policy = policy
-        self.counts = CorpusCounts()
+        self.counts = counts
+
+    def for_row(self, seen_parts: int) -> Intake:
+        """The judge of a whole row: one that counts for nothing where a pass goes on within the row, judged before."""
+        return Intake(self.policy, CorpusCounts()) if seen_parts else self
 
     def admit(self, data: bytes, origin: Origin) -> bytes | None:
         """The bytes to deliver, or None where the text is left out.

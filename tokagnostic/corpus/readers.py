@@ -92,7 +92,7 @@ class JsonLinesReader:
             for raw in file:
                 here, after = Place(position, line), Place(position + len(raw), line + 1)
                 origin = Origin(self.name, line + 1, position)
-                text = self._text_of(raw, origin, intake)
+                text = self._text_of(raw, origin, intake.for_row(seen_parts))
                 if text is not None:
                     yield from deliver_row(text, self._unit, origin, intake, here._replace(part=seen_parts), after)
                 position, line, seen_parts = after

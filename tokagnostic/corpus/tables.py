@@ -127,7 +127,7 @@ def _deliver_columns(
             if value is None:
                 intake.reject(f"null at {origin}", "a text")
                 continue
-            text = intake.mend(value, origin)
+            text = intake.for_row(here.part).mend(value, origin)
             if text is not None:
                 yield from deliver_row(text, unit, origin, intake, here, after)
 

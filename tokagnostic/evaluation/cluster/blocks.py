@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from tokagnostic.corpus import Document
+from tokagnostic.corpus import CorpusCounts, Document
 from tokagnostic.corpus.intake import BadDocumentPolicy, Intake, Origin
 from tokagnostic.errors import MissingExtraError
 from tokagnostic.evaluation.cluster.rank_results import count_part, first_place, run_folder, write_rank_counts
@@ -83,7 +83,7 @@ class CountOverlap(PipelineStep):
         )
         counts, place = counter.none(), first_place(rank)
         taken: list[TroveDocument] = []
-        for batch in group_documents(_admitted(data, taken, Intake(self.on_bad_document))):
+        for batch in group_documents(_admitted(data, taken, Intake(self.on_bad_document, CorpusCounts()))):
             with self.track_time("batch"):
                 counter.add(counts, batch, place)
             place += len(batch)
@@ -139,7 +139,7 @@ class SortWindows(PipelineStep):
         counter = CorpusCounter(work, *encoders, self.memory_mib)
         num_known, known = work.num_documents, work.complete
         taken: list[TroveDocument] = []
-        for batch in group_documents(_admitted(data, taken, Intake(self.on_bad_document))):
+        for batch in group_documents(_admitted(data, taken, Intake(self.on_bad_document, CorpusCounts()))):
             fresh = [] if known else batch[min(num_known, len(batch)) :]
             num_known = max(num_known - len(batch), 0)
             if fresh:
