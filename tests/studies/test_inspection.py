@@ -12,6 +12,7 @@ from tokenizers import Tokenizer
 
 from tokagnostic.errors import MemoryFileError, SourceError
 from tokagnostic.studies.inspection import inspect_memory, inspect_tokenizer
+from tokagnostic.tokens.cutting import split_text
 from tokagnostic.tokens.encoder import TextEncoder
 from tokagnostic.tokens.fidelity import Fidelity
 from tokagnostic.tokens.token_bytes import TokenBytes, TokenKind
@@ -34,6 +35,8 @@ def keys_of(value: Any) -> Iterator[str]:
 
 class SilentEngine:
     """Makes no id of any text, and spells its ids by their numbers, the last ones not at all."""
+
+    parts = staticmethod(split_text)
 
     def __init__(self, num_spelled: int) -> None:
         self.num_spelled = num_spelled

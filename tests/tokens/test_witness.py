@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from tests.conftest import BUILDERS
+from tokagnostic.tokens.cutting import split_text
 from tokagnostic.tokens.effects import Effect, Observation, name_effect
 from tokagnostic.tokens.encoder import TextEncoder
 from tokagnostic.tokens.fidelity import Fidelity
@@ -291,6 +292,8 @@ class TestWhatIsShown:
 
 class LyingEngine:
     """Gives a text's bytes as ids, after a change that nobody declared."""
+
+    parts = staticmethod(split_text)
 
     def __init__(self, change: Callable[[str], str]) -> None:
         self.change = change

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from tokagnostic.errors import CorpusError, TokenizerError
-from tokagnostic.tokens.cutting import split_text
 from tokagnostic.tokens.engine import Engine, Reading
 from tokagnostic.tokens.families import read_tokenizer
 from tokagnostic.tokens.token_bytes import TokenBytes
@@ -85,7 +84,7 @@ class TextEncoder:
             CorpusError: if a text holds half of a surrogate pair, likewise.
         """
         parts: list[list[np.ndarray]] = [[] for _ in texts]
-        for batch, follows in _batches(texts):
+        for batch, follows in self._batches(texts):
             for (i, _), ids in zip(batch, self._encode_parts(batch, follows), strict=True):
                 parts[i].append(ids)
         return [document[0] if len(document) == 1 else np.concatenate(document) for document in parts]
@@ -99,6 +98,20 @@ class TextEncoder:
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
         self._engine.save(folder, self.start_id)
+
+    def _batches(self, texts: Sequence[str]) -> Iterator[tuple[list[tuple[int, str]], bool]]:
+        """Group parts of texts, each with its document's place; first parts and later parts are kept apart, in order."""
+        batch: list[tuple[int, str]] = []
+        size, batch_follows = 0, False
+        for i, text in enumerate(texts):
+            for turn, part in enumerate(self._engine.parts(text)):
+                if batch and (size + len(part) > _BATCH_CHARACTERS or batch_follows != (turn > 0)):
+                    yield batch, batch_follows
+                    batch, size = [], 0
+                batch.append((i, part))
+                size, batch_follows = size + len(part), turn > 0
+        if batch:
+            yield batch, batch_follows
 
     def _encode_parts(self, batch: list[tuple[int, str]], follows: bool) -> list[np.ndarray]:
         try:
@@ -124,18 +137,3 @@ def _check_characters(i: int, text: str) -> None:
             expected="text that can be written as UTF-8",
             remedy="Read the text as UTF-8, or replace what cannot be read",
         ) from error
-
-
-def _batches(texts: Sequence[str]) -> Iterator[tuple[list[tuple[int, str]], bool]]:
-    """Group parts of texts, each with its document's place; first parts and later parts are kept apart, in order."""
-    batch: list[tuple[int, str]] = []
-    size, batch_follows = 0, False
-    for i, text in enumerate(texts):
-        for turn, part in enumerate(split_text(text)):
-            if batch and (size + len(part) > _BATCH_CHARACTERS or batch_follows != (turn > 0)):
-                yield batch, batch_follows
-                batch, size = [], 0
-            batch.append((i, part))
-            size, batch_follows = size + len(part), turn > 0
-    if batch:
-        yield batch, batch_follows

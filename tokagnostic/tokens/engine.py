@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Protocol
@@ -14,6 +14,10 @@ from tokagnostic.tokens.token_bytes import TokenBytes
 
 class Engine(Protocol):
     """A private copy of a tokenizer that encodes plain text: no special id comes out of any text, nothing is cut off."""
+
+    def parts(self, text: str) -> Iterator[str]:
+        """Cut a long text into what `encode` takes call by call, such as `split_text` does."""
+        ...
 
     def encode(self, texts: Sequence[str], *, follows: bool) -> list[np.ndarray]:
         """Encode texts, on as many threads as the library has.

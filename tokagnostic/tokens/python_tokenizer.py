@@ -16,6 +16,7 @@ import numpy as np
 
 from tokagnostic.errors import TokenizerError
 from tokagnostic.tokens.alphabet import bytes_of_symbols
+from tokagnostic.tokens.cutting import split_text
 from tokagnostic.tokens.engine import Reading
 from tokagnostic.tokens.fidelity import Fidelity
 from tokagnostic.tokens.proof import probe_texts, prove
@@ -64,6 +65,8 @@ class PythonEngine:
     Args:
         tokenizer: a tokenizer of transformers without a backend.
     """
+
+    parts = staticmethod(split_text)
 
     def __init__(self, tokenizer: Any) -> None:
         self.tokenizer = copy.deepcopy(tokenizer)

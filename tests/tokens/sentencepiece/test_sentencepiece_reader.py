@@ -237,18 +237,28 @@ class TestLosses:
 
     @pytest.mark.parametrize("rules", ["identity", "nmt_nfkc", "nfkc_cf"])
     @pytest.mark.parametrize("own", [(), ("  ", "<br>")], ids=["plain", "user_defined"])
+    @pytest.mark.parametrize("adds_space", [True, False], ids=["prefix", "no_prefix"])
     def test_where_spaces_are_squeezed_a_text_in_parts_is_the_text_whole(
-        self, rules: str, own: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
+        self, rules: str, own: tuple[str, ...], adds_space: bool, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Blanks of every kind beside the cuts; runs of spaces that a user-defined piece keeps; marks in the text."""
+        """Blanks of every kind beside the cuts, runs longer than a part, and marks in the text."""
         from tokagnostic.tokens import cutting
 
         encoder = encoder_of(
-            trained(normalization_rule_name=rules, remove_extra_whitespaces=True, user_defined_symbols=list(own))
+            trained(
+                normalization_rule_name=rules,
+                remove_extra_whitespaces=True,
+                user_defined_symbols=list(own),
+                add_dummy_prefix=adds_space,
+            )
         )
         bits = ("river", "stone", " ", "  ", "   ", "\n", "\u3000", "<br>", "\ufb01", "e\u0301", "\u65e5", "a\u2581b")
         chosen = np.random.default_rng(0)
         texts = ["".join(chosen.choice(bits, 90)) for _ in range(60)]
+        runs = (" " * 150, "\n\u3000 " * 50, "\u2581" * 150, "- \u2581 - " * 30, "a\u2581 b" * 30)
+        texts += [
+            start + text + end for text, start, end in zip(texts, (*runs, *runs), (*runs[1:], *runs, ""), strict=False)
+        ]
         whole = [encoder.token_bytes.join(ids) for ids in encoder.encode_batch(texts)]
         monkeypatch.setattr(cutting, "MAX_PART", 64)
         monkeypatch.setattr(cutting, "_CUT_SEARCH", 32)

@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
+from tokagnostic.tokens.cutting import split_text
 from tokagnostic.tokens.engine import Reading
 from tokagnostic.tokens.huggingface.losses import declare_fidelity
 from tokagnostic.tokens.huggingface.pipeline import Pipeline, Step, describe, library_errors
@@ -78,6 +79,8 @@ class PipelineEngine:
         copied: what the private copy was built from.
         description: the tokenizer as it was given.
     """
+
+    parts = staticmethod(split_text)
 
     def __init__(self, tokenizer: Tokenizer, copied: Step, description: Step) -> None:
         self._tokenizer = tokenizer

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,12 +11,11 @@ from typing import Any
 import numpy as np
 
 from tokagnostic.errors import MissingExtraError, TokenizerError
+from tokagnostic.tokens.cutting import split_text
 from tokagnostic.tokens.sentencepiece.model import SentencePieceModel
 
 MODEL_FILE = "tokenizer.model"
 CONFIG_FILE = "tokenizer_config.json"
-_BEFORE = "\ue000"
-"""A character that no rules rewrite and no piece begins with, put before a text that continues another one."""
 
 
 def load_processor(serialized: bytes) -> Any:
@@ -55,12 +54,26 @@ class SentencePieceEngine:
     def __getstate__(self) -> dict[str, Any]:
         return {"model": self.model}
 
+    def parts(self, text: str) -> Iterator[str]:
+        """Cut a long text; see `Engine`.
+
+        Where spaces are squeezed, what becomes of one depends on all that lies around it. So the whole text is normalized
+        first, and all that follows an empty first part is normalized text.
+        """
+        given = split_text(text)
+        first = next(given)
+        if not self.model.squeezes or len(first) == len(text) or not _is_encodable(text):
+            yield first
+            yield from given
+        else:
+            yield ""
+            yield from split_text(self.model.text_of(self.normalize(text)))
+
     def encode(self, texts: Sequence[str], *, follows: bool) -> list[np.ndarray]:
         """Encode texts on the library's own threads; see `Engine`."""
         processor = self._continuing if follows else self.processor
         try:
-            given = list(map(self._normalized_later, texts)) if follows and self.model.squeezes else list(texts)
-            return [np.array(ids, dtype=np.int64) for ids in processor.encode(given, out_type=int)]
+            return [np.array(ids, dtype=np.int64) for ids in processor.encode(list(texts), out_type=int)]
         except (RuntimeError, TypeError) as error:
             for text in texts:
                 text.encode()  # a lone surrogate is an error of its own
@@ -84,13 +97,6 @@ class SentencePieceEngine:
         config = {} if start_id is None else {"bos_token": self.model.pieces[start_id]}
         (folder / CONFIG_FILE).write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
 
-    def _normalized_later(self, text: str) -> str:
-        """A later part of a text normalized as in the whole text: one space at its start stays, those at its end go.
-
-        A part that others follow ends before a space, so that one at its end is that of the text.
-        """
-        return self.normalize(_BEFORE + text).partition(_BEFORE)[2]
-
     @cached_property
     def processor(self) -> Any:
         """The library's processor."""
@@ -99,3 +105,12 @@ class SentencePieceEngine:
     @cached_property
     def _continuing(self) -> Any:
         return load_processor(self.model.continuing)
+
+
+def _is_encodable(text: str) -> bool:
+    """Whether a text has no half of a surrogate pair, for which `encode` refuses it."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

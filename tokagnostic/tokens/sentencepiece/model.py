@@ -117,7 +117,7 @@ class SentencePieceModel:
     def continuing(self) -> bytes:
         """The same model for the later parts of a text that was cut: it invents no space and removes none.
 
-        Where spaces are squeezed it rewrites nothing either, so that it takes a part as it was normalized.
+        Where spaces are squeezed it rewrites nothing either, so that it takes parts of a text that was normalized.
         """
         settings = b"\x18\x00\x20\x00" + (b"\x12\x00" if self.squeezes else b"")
         return self.serialized + bytes((0x1A, len(settings))) + settings

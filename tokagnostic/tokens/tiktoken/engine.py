@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 
 from tokagnostic.errors import MissingExtraError, TokenizerError
+from tokagnostic.tokens.cutting import split_text
 from tokagnostic.tokens.engine import Reading
 from tokagnostic.tokens.proof import excerpt, probe_texts, prove
 from tokagnostic.tokens.starts import find_start_id
@@ -35,6 +36,8 @@ class RankEngine:
         MissingExtraError: if tiktoken is not installed.
         TokenizerError: if it does not take the pattern.
     """
+
+    parts = staticmethod(split_text)
 
     def __init__(self, vocabulary: RankVocabulary) -> None:
         self.vocabulary = vocabulary
