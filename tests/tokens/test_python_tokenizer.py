@@ -148,3 +148,73 @@ def test_it_is_not_saved_where_nobody_could_read_it(tmp_path: Path) -> None:
 def test_half_a_surrogate_pair_is_named() -> None:
     with pytest.raises(CorpusError, match="document 0 holds U"):
         TextEncoder.of(symbols()).encode("x\ud800")
+
+
+class Characters(Slow):
+    """Characters as they are."""
+
+    def _tokenize(self, text: str, **_: Any) -> list[str]:
+        return list(text)
+
+
+PRINTABLE = {chr(c): v for v, c in enumerate(range(32, 127))}
+
+
+def without_unknown() -> Slow:
+    class Known(Characters):
+        def _convert_token_to_id(self, token: str) -> int | None:
+            return self.vocab.get(token)
+
+    return Known(PRINTABLE)
+
+
+def beyond() -> Slow:
+    class Beyond(Characters):
+        def _convert_token_to_id(self, token: str) -> int:
+            return self.vocab.get(token, 10_000)
+
+    return Beyond(PRINTABLE)
+
+
+def breaking() -> Slow:
+    class Breaking(Characters):
+        def _tokenize(self, text: str, **_: Any) -> list[str]:
+            raise RuntimeError("the dictionary\nis not there")
+
+    return Breaking(PRINTABLE, unk_token=" ")
+
+
+def unique() -> Slow:
+    tokenizer = Characters(PRINTABLE, unk_token=" ")
+    tokenizer.handle = (number for number in range(3))  # a generator has no copy
+    return tokenizer
+
+
+@pytest.mark.parametrize(
+    ("make", "said"),
+    [
+        (without_unknown, "encoding a text failed in the tokenizer's own class Known"),
+        (beyond, "of type Beyond that turns a text into the id 10000"),
+        (breaking, r"own class Breaking \(RuntimeError: the dictionary is not there\)"),
+        (unique, "reading the vocabulary failed in the tokenizer's own class Characters"),
+        (lambda: Characters({**PRINTABLE, "\n": -1}, unk_token=" "), "with the id -1"),
+        (lambda: Characters({**PRINTABLE, "\n": 2**40}, unk_token=" "), f"with the id {2**40}"),
+        (lambda: Characters({}), "with no id"),
+        (transformers.CanineTokenizer, "CanineTokenizer"),
+    ],
+    ids=["no unknown", "beyond", "breaks", "no copy", "negative", "huge", "empty", "CANINE"],
+)
+def test_what_a_class_of_strangers_does_wrong_is_one_line(make: Any, said: str) -> None:
+    """T-27."""
+    with pytest.raises(TokenizerError, match=said) as caught:
+        TextEncoder.of(make())
+    assert "\n" not in str(caught.value)
+
+
+def test_a_text_that_cannot_be_cut_says_what_helps(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tokagnostic.tokens import cutting
+
+    encoder = TextEncoder.of(marks())
+    monkeypatch.setattr(cutting, "MAX_PART", 8)
+    with pytest.raises(TokenizerError, match=r"document 0: a long text.*Load the fast tokenizer"):
+        encoder.encode("abcdefgh" * 4)

@@ -121,10 +121,10 @@ class TextEncoder:
                 # A library does not say which text it refused.
                 return [ids for part in batch for ids in self._encode_parts([part], follows)]
             _check_characters(*batch[0])
+            if not isinstance(error, TokenizerError):
+                raise
             raise TokenizerError(
-                f"document {batch[0][0]}: {error.given if isinstance(error, TokenizerError) else error}",
-                expected="a text that the tokenizer can encode",
-                remedy="Leave the document out, or use a tokenizer that spells every text",
+                f"document {batch[0][0]}: {error.given}", expected=error.expected, remedy=error.remedy
             ) from error
 
 

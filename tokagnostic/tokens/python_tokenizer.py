@@ -9,6 +9,7 @@ from __future__ import annotations
 import copy
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from tokagnostic.tokens.cutting import split_text
 from tokagnostic.tokens.engine import Reading
 from tokagnostic.tokens.fidelity import Fidelity
 from tokagnostic.tokens.proof import probe_texts, prove
-from tokagnostic.tokens.token_bytes import PrefixRule, TokenBytes, TokenKind
+from tokagnostic.tokens.token_bytes import LARGEST_ID, PrefixRule, TokenBytes, TokenKind
 
 Spelling = Callable[[str], bytes | None]
 """Turns a string of the vocabulary into its bytes; None where it does not stand for any."""
@@ -69,10 +70,20 @@ class PythonEngine:
     parts = staticmethod(split_text)
 
     def __init__(self, tokenizer: Any) -> None:
-        self.tokenizer = copy.deepcopy(tokenizer)
-        self.vocab: Mapping[str, int] = dict(self.tokenizer.get_vocab())
-        self.added: Mapping[int, Any] = dict(self.tokenizer.added_tokens_decoder)
+        with _errors_of(tokenizer, "reading the vocabulary"):
+            self.tokenizer = copy.deepcopy(tokenizer)
+            self.vocab: Mapping[str, int] = dict(self.tokenizer.get_vocab())
+            self.added: Mapping[int, Any] = dict(self.tokenizer.added_tokens_decoder)
         self.adds_space = False
+        ids = [*self.vocab.values(), *self.added]
+        odd = next((v for v in ids if type(v) is not int or not 0 <= v <= LARGEST_ID), None)
+        if odd is not None or not ids:
+            raise TokenizerError(
+                f"a tokenizer of type {type(tokenizer).__name__} with " + ("no id" if not ids else f"the id {odd!r}"),
+                expected=f"ids from 0 to {LARGEST_ID}",
+                remedy="Mend what its get_vocab gives",
+            )
+        self.num_ids = 1 + max(ids)
 
     def encode(self, texts: Sequence[str], *, follows: bool) -> list[np.ndarray]:
         """Encode texts one by one; see `Engine`."""
@@ -88,13 +99,22 @@ class PythonEngine:
                     remedy="Load the fast tokenizer of the same model",
                 )
             text = text[1:]
-        ids = self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
-        return np.array(ids, dtype=np.int64)
+        with _errors_of(self.tokenizer, "encoding a text"):
+            given = self.tokenizer(text, add_special_tokens=False, split_special_tokens=True)["input_ids"]
+            ids = np.array(given, dtype=np.int64)
+        odd = ids[(ids < 0) | (ids >= self.num_ids)]
+        if len(odd):
+            raise TokenizerError(
+                f"a tokenizer of type {type(self.tokenizer).__name__} that turns a text into the id {odd[0]}",
+                expected=f"ids of its own vocabulary, from 0 to {self.num_ids - 1}",
+                remedy="Mend its get_vocab, or load the fast tokenizer of the same model",
+            )
+        return ids
 
     def spellings(self) -> list[str | None]:
         """The strings of the vocabulary; see `Engine`."""
         spelled = {**{v: token for token, v in self.vocab.items()}, **{v: str(t) for v, t in self.added.items()}}
-        return [spelled.get(v) for v in range(1 + max(spelled, default=-1))]
+        return [spelled.get(v) for v in range(self.num_ids)]
 
     def save(self, folder: Path, start_id: int | None) -> None:
         """Refuse: whoever reads the folder would need the same class.
@@ -109,6 +129,30 @@ class PythonEngine:
         )
 
 
+@contextmanager
+def _errors_of(tokenizer: Any, doing: str) -> Iterator[None]:
+    """Turn whatever a class of strangers throws into a TokenizerError that says what was being done."""
+    try:
+        yield
+    except _THROWN as error:
+        raise TokenizerError(
+            f"{doing} failed in the tokenizer's own class {type(tokenizer).__name__} ({type(error).__name__}: "
+            f"{' '.join(str(error).split())})",
+            expected="a tokenizer that encodes any text",
+            remedy="Give it an unknown token or mend its class, or load the fast tokenizer of the same model",
+        ) from error
+
+
+_THROWN = (
+    ArithmeticError,
+    AttributeError,
+    LookupError,
+    NotImplementedError,
+    OSError,
+    RuntimeError,
+    TypeError,
+    ValueError,
+)
 _PREFIXES: tuple[PrefixRule, ...] = ("none", "first")
 
 
@@ -128,7 +172,7 @@ def _byte_symbols(token: str) -> bytes | None:
 
 def _marked_with_bytes(token: str) -> bytes | None:
     match = _BYTE_PIECE.fullmatch(token)
-    return bytes((int(match[1], 16),)) if match else token.replace(_MARK, " ").encode()
+    return bytes((int(match[1], 16),)) if match else _literal(token.replace(_MARK, " "))
 
 
 def _single_bytes(token: str) -> bytes | None:
@@ -137,14 +181,17 @@ def _single_bytes(token: str) -> bytes | None:
 
 
 def _literal(token: str) -> bytes | None:
-    return token.encode()
+    """The text itself; half a surrogate pair is no text."""
+    try:
+        return token.encode()
+    except UnicodeEncodeError:
+        return None
 
 
 def _table(engine: PythonEngine, spelling: Spelling, prefix: PrefixRule) -> TokenBytes:
     tokenizer, added = engine.tokenizer, engine.added
-    num_ids = 1 + max([*engine.vocab.values(), *added], default=-1)
-    data: list[bytes | None] = [None] * num_ids
-    kinds = [TokenKind.HOLE] * num_ids
+    data: list[bytes | None] = [None] * engine.num_ids
+    kinds = [TokenKind.HOLE] * engine.num_ids
     for token, v in engine.vocab.items():
         data[v] = spelling(token)
         kinds[v] = TokenKind.UNREACHABLE if data[v] is None else TokenKind.TEXT
@@ -154,7 +201,7 @@ def _table(engine: PythonEngine, spelling: Spelling, prefix: PrefixRule) -> Toke
         data[v] = None if is_special else str(token).encode()
         kinds[v] = TokenKind.SPECIAL if is_special else TokenKind.ADDED
     unknown = getattr(tokenizer, "unk_token_id", None)
-    if unknown is not None and unknown < num_ids:
+    if unknown is not None and unknown < engine.num_ids:
         data[unknown], kinds[unknown] = None, TokenKind.UNKNOWN
     return TokenBytes.from_list(data, kinds=kinds, prefix=prefix)
 

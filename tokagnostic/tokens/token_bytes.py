@@ -16,6 +16,9 @@ from tokagnostic.errors import InvalidValueError
 if TYPE_CHECKING:
     from tokagnostic.tokens.fidelity import Fidelity
 
+LARGEST_ID = (1 << 24) - 1
+"""The highest id that is believed. A damaged one must not make a table of gigabytes."""
+
 PrefixRule = Literal["none", "first", "always"]
 """Where a tokenizer puts a space that the text does not have: nowhere, before the text's first segment, or before
 every segment between ids without bytes."""
@@ -90,15 +93,15 @@ class TokenBytes:
         """Read a tokenizer, and prove the reading by joining the ids of probe texts back to their bytes.
 
         Args:
-            tokenizer: whatever `read_tokenizer` takes.
+            tokenizer: whatever `TextEncoder.of` takes.
 
         Raises:
             TokenizerError: if its pipeline is of no known family, or if the probe finds a difference that its
                 fidelity does not declare.
         """
-        from tokagnostic.tokens.families import read_tokenizer
+        from tokagnostic.tokens.encoder import TextEncoder
 
-        return read_tokenizer(tokenizer).token_bytes
+        return TextEncoder.of(tokenizer).token_bytes
 
     @classmethod
     def from_list(

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tokagnostic.errors import SourceError
 from tokagnostic.tokens.tiktoken.rank_lines import read_rank_lines, write_rank_lines
-from tokagnostic.tokens.tiktoken.vocabulary import MAX_ID
+from tokagnostic.tokens.token_bytes import LARGEST_ID
 
 
 def test_a_line_is_base64_and_a_rank() -> None:
@@ -16,7 +16,7 @@ def test_a_line_is_base64_and_a_rank() -> None:
     assert read_rank_lines(b"IQ== 0\r\n\r\nIg== 2", "toy") == {b"!": 0, b'"': 2}
 
 
-@given(st.dictionaries(st.binary(min_size=1, max_size=9), st.integers(0, MAX_ID), min_size=1))
+@given(st.dictionaries(st.binary(min_size=1, max_size=9), st.integers(0, LARGEST_ID), min_size=1))
 def test_what_is_written_is_read(ranks: dict[bytes, int]) -> None:
     apart = {token: rank for rank, token in {rank: token for token, rank in ranks.items()}.items()}
     read = read_rank_lines(write_rank_lines(apart), "toy")
@@ -38,7 +38,7 @@ def test_what_is_written_is_read(ranks: dict[bytes, int]) -> None:
         (b"Iw== 1_0", "has an impossible rank"),
         (b"Iw== 5 6", "has an impossible rank"),
         (b"Iw== five", "has an impossible rank"),
-        (b"Iw== %d" % (MAX_ID + 1), "has an impossible rank"),
+        (b"Iw== %d" % (LARGEST_ID + 1), "has an impossible rank"),
         (b"Ig== 5", "repeats the bytes of an earlier line"),
         (b"Iw== 1", "repeats the rank of an earlier line"),
         (b"\xff\xfe 5", "is not base64"),

@@ -8,7 +8,8 @@ import pytest
 
 from tokagnostic.errors import TokenizerError
 from tokagnostic.tokens import TokenKind
-from tokagnostic.tokens.tiktoken.vocabulary import MAX_ID, RankVocabulary
+from tokagnostic.tokens.tiktoken.vocabulary import RankVocabulary
+from tokagnostic.tokens.token_bytes import LARGEST_ID
 
 EVERY_BYTE = {bytes((byte,)): byte for byte in range(256)}
 
@@ -61,7 +62,7 @@ def test_a_byte_without_a_rank_is_a_loss_and_is_told() -> None:
         (lambda: vocabulary({}), "has no ranks"),
         (lambda: vocabulary({b"": 0}), "has an empty token"),
         (lambda: vocabulary({b"a": -1}), "has the id -1"),
-        (lambda: vocabulary({b"a": MAX_ID + 1}), f"has the id {MAX_ID + 1}"),
+        (lambda: vocabulary({b"a": LARGEST_ID + 1}), f"has the id {LARGEST_ID + 1}"),
         (lambda: vocabulary({b"a": 0}, {"<s>": 1 << 40}), f"has the id {1 << 40}"),
         (lambda: vocabulary({b"a": 7, b"b": 7}), "has two byte strings of the id 7"),
         (lambda: vocabulary({b"a": 7}, {"<s>": 7}), "has a byte string and a special token of the id 7"),

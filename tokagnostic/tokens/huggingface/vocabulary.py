@@ -10,7 +10,7 @@ import numpy as np
 from tokagnostic.errors import TokenizerError
 from tokagnostic.tokens.alphabet import byte_symbols, bytes_of_many
 from tokagnostic.tokens.huggingface.pipeline import Pipeline
-from tokagnostic.tokens.token_bytes import TokenBytes, TokenKind
+from tokagnostic.tokens.token_bytes import LARGEST_ID, TokenBytes, TokenKind
 
 Reader = Callable[[Sequence[str]], tuple[list[bytes | None], np.ndarray]]
 """Turns the pieces of a vocabulary into their bytes, [V], and their kinds, uint8 [V]."""
@@ -31,6 +31,12 @@ def read_vocabulary(pipeline: Pipeline) -> TokenBytes:
     added = {token.id: token for token in pipeline.added}
     ids, pieces = pipeline.ids_and_pieces
     num_ids = 1 + max(max(ids, default=-1), max(added, default=-1))
+    if num_ids > LARGEST_ID + 1:
+        raise TokenizerError(
+            f"a tokenizer with the id {num_ids - 1}",
+            expected=f"ids from 0 to {LARGEST_ID}",
+            remedy="Mend the tokenizer's file",
+        )
     data: list[bytes | None] = [None] * num_ids
     kinds = np.full(num_ids, TokenKind.HOLE, dtype=np.uint8)
     all_bytes, kinds[ids] = read(pieces)

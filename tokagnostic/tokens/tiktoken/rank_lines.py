@@ -7,7 +7,7 @@ from binascii import a2b_base64
 from collections.abc import Mapping
 
 from tokagnostic.errors import SourceError
-from tokagnostic.tokens.tiktoken.vocabulary import MAX_ID
+from tokagnostic.tokens.token_bytes import LARGEST_ID
 
 
 def read_rank_lines(content: bytes, source: str) -> dict[bytes, int]:
@@ -35,7 +35,7 @@ def read_rank_lines(content: bytes, source: str) -> dict[bytes, int]:
             raise _fault(source, number, line, f"is not base64 ({error})") from error
         if not token:
             raise _fault(source, number, line, "has no bytes")
-        if not digits.isdigit() or int(digits) > MAX_ID:
+        if not digits.isdigit() or int(digits) > LARGEST_ID:
             raise _fault(source, number, line, "has no rank" if not digits else "has an impossible rank")
         rank = int(digits)
         if token in ranks or rank in tokens:
@@ -57,6 +57,6 @@ def _fault(source: str, number: int, line: bytes, what: str) -> SourceError:
     shown = line if len(line) <= 40 else line[:37] + b"..."
     return SourceError(
         f"line {number} of {source}, {shown.decode(errors='replace')!r}, {what}",
-        expected=f"a byte string in base64, a space, and a rank from 0 to {MAX_ID}, none of them twice",
+        expected=f"a byte string in base64, a space, and a rank from 0 to {LARGEST_ID}, none of them twice",
         remedy="Fetch the file again",
     )

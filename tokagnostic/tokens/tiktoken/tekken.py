@@ -12,7 +12,8 @@ from tokagnostic.errors import SourceError, TokenizerError
 from tokagnostic.tokens.engine import Reading
 from tokagnostic.tokens.tiktoken.engine import RankEngine, read_engine
 from tokagnostic.tokens.tiktoken.reader import vocabulary_of
-from tokagnostic.tokens.tiktoken.vocabulary import MAX_ID, RankVocabulary
+from tokagnostic.tokens.tiktoken.vocabulary import RankVocabulary
+from tokagnostic.tokens.token_bytes import LARGEST_ID
 
 _LEGACY_SPECIAL = (
     *("<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]"),
@@ -136,7 +137,7 @@ def _special_of(listed: list[dict[str, Any]] | None, config: dict[str, Any]) -> 
     special = {str(token["token_str"]): int(token["rank"]) for token in listed}
     taken = set(special.values())
     num_special = int(config.get("default_num_special_tokens", len(listed)))
-    if num_special <= MAX_ID:
+    if num_special <= LARGEST_ID:
         special |= {f"<SPECIAL_{rank}>": rank for rank in range(num_special) if rank not in taken}
     if not len(taken) == len(listed) <= num_special == len(special) or set(special.values()) != set(range(num_special)):
         raise ValueError(f"{len(listed)} specials have not names and ranks of their own from 0 to {num_special - 1}")

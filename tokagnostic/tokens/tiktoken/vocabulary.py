@@ -8,10 +8,8 @@ from dataclasses import dataclass
 from tokagnostic.errors import TokenizerError
 from tokagnostic.tokens.alphabet import BYTES_OUTSIDE_UTF8, byte_symbols
 from tokagnostic.tokens.fidelity import Fidelity
-from tokagnostic.tokens.token_bytes import TokenBytes, TokenKind
+from tokagnostic.tokens.token_bytes import LARGEST_ID, TokenBytes, TokenKind
 
-MAX_ID = (1 << 24) - 1
-"""The highest id that is believed. A damaged one must not make a table of gigabytes."""
 _NUM_LISTED = 16
 
 
@@ -33,7 +31,7 @@ class RankVocabulary:
     """The id of each special token; several names may share one."""
 
     def __post_init__(self) -> None:
-        odd = [v for v in (*self.ids.values(), *self.special.values()) if not 0 <= v <= MAX_ID]
+        odd = [v for v in (*self.ids.values(), *self.special.values()) if not 0 <= v <= LARGEST_ID]
         twice = [v for v, count in Counter(self.ids.values()).items() if count > 1]
         shared = sorted(set(self.ids.values()).intersection(self.special.values()))
         faults = (
@@ -47,7 +45,7 @@ class RankVocabulary:
             if found:
                 raise TokenizerError(
                     f"the vocabulary {self.name!r} {fault}",
-                    expected=f"byte strings and special tokens with ids of their own from 0 to {MAX_ID}",
+                    expected=f"byte strings and special tokens with ids of their own from 0 to {LARGEST_ID}",
                     remedy="Take the ranks and the specials from one release of the tokenizer",
                 )
 
