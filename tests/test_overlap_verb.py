@@ -111,3 +111,27 @@ def test_a_broken_document_is_one_line_with_its_place(capsys, place) -> None:
         run(capsys, place, "--target", place / "unigram", "--reference", place / "metaspace")
     assert stop.value.code == 2
     assert "text.jsonl, line 4" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        (("--resamples", "100000000"), "resamples of 100000000; expected a whole number from 0 to 100000"),
+        (("--seed", "-1"), "a seed of -1"),
+        (("--output", "a.json", "--csv", "x/../a.json"), "for two results"),
+    ],
+    ids=["too many resamples", "negative seed", "two results in one file"],
+)
+def test_what_cannot_be_done_is_one_line(capsys, place, tmp_path, monkeypatch, flags, said) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit) as stop:
+        run(capsys, place, "--target", place / "unigram", "--reference", place / "byte_level", *SKIP, *flags)
+    assert stop.value.code == 2
+    error = capsys.readouterr().err
+    assert said in error and error.count("\n") == 1
+
+
+def test_a_tokenizer_twice_on_one_side_is_refused(capsys, place) -> None:
+    with pytest.raises(SystemExit) as stop:
+        run(capsys, place, "--target", place / "unigram", place / "unigram", "--reference", place / "byte_level")
+    assert stop.value.code == 2 and "twice" in capsys.readouterr().err

@@ -14,7 +14,14 @@ from typing import TYPE_CHECKING, Any
 from tokagnostic import __version__
 from tokagnostic.errors import InvalidValueError, TokagnosticError
 from tokagnostic.flags import parse_flags
-from tokagnostic.outputs import check_figure, check_output, check_page, write_config_beside, write_result
+from tokagnostic.outputs import (
+    check_distinct,
+    check_figure,
+    check_output,
+    check_page,
+    write_config_beside,
+    write_result,
+)
 from tokagnostic.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -138,6 +145,7 @@ def overlap(arguments: Sequence[str]) -> None:
     check_output(options.work_folder, is_folder=True)
     check_figure(options.figure)
     check_page(options.html)
+    check_distinct(options.output, options.csv, options.figure, options.html)
     corpus = Corpus(options)
     from tokagnostic.evaluation.corpus_overlap.whole import with_whole_corpus
     from tokagnostic.evaluation.overlap import overlap_square

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import io
-import sys
 import tomllib
 import types
 from collections.abc import Iterator, Sequence
@@ -29,8 +28,8 @@ def parse_flags(config_class: type[Options], arguments: Sequence[str], verb: str
         The config, and whether the result is wanted as JSON.
 
     Raises:
-        TokagnosticError: if the config refuses a value, or a TOML file cannot be used.
-        SystemExit: after the help, with code 0; after flags that cannot be read, with code 2.
+        TokagnosticError: if flags cannot be read, the config refuses a value, or a TOML file cannot be used.
+        SystemExit: after the help, with code 0.
     """
     import tyro
 
@@ -60,10 +59,23 @@ def parse_flags(config_class: type[Options], arguments: Sequence[str], verb: str
         for cause in _causes(stop):
             if isinstance(cause, TokagnosticError):
                 raise cause from None
-        sys.stderr.write(complaint.getvalue())
-        raise
+        if stop.code == 0:
+            raise
+        raise InvalidValueError(
+            _in_one_line(complaint.getvalue()),
+            expected=f"flags as `tokagnostic {verb} --help` lists them",
+            remedy="Correct the command line",
+        ) from None
     own = {entry.name: getattr(parsed, entry.name) for entry in dataclasses.fields(config_class)}  # type: ignore[arg-type]
     return config_class(**own), parsed.json
+
+
+def _in_one_line(complaint: str) -> str:
+    """What a box says above its first rule, without the help on single flags, which is indented further."""
+    lines = [line.strip("\n\u2502") for line in complaint.splitlines()[1:]]
+    rule = next((i for i, line in enumerate(lines) if "\u2500\u2500" in line), len(lines))
+    words = " ".join(line for line in lines[:rule] if not line.startswith(" " * 8)).split()
+    return " ".join(words).rstrip(".")
 
 
 def _unnamed(config_class: Any, arguments: Sequence[str]) -> Iterator[str]:

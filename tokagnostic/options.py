@@ -88,6 +88,12 @@ class OverlapOptions(CorpusConfig):
             raise InvalidValueError(
                 f"memory_mib = {self.memory_mib}", expected="a whole number of at least 1", remedy="Raise it"
             )
+        for side, specs in (("target", self.target), ("reference", self.reference)):
+            repeated = next((spec for spec in specs if specs.count(spec) > 1), None)
+            if repeated is not None:
+                raise InvalidValueError(
+                    f"the {side} {repeated!r} twice", expected="each tokenizer once on a side", remedy="Name it once"
+                )
         if self.work_folder is not None and self.scope != "corpus":
             raise InvalidValueError(
                 f"work_folder {self.work_folder!r} with scope {self.scope!r}",

@@ -32,6 +32,21 @@ def check_output(path: str | None, *, is_folder: bool = False) -> None:
         )
 
 
+def check_distinct(*paths: str | None) -> None:
+    """Refuse two results in one file, of which the later would be all that is left.
+
+    Raises:
+        InvalidValueError: if two of the paths that are not None are the same.
+    """
+    named = [path for path in paths if path is not None]
+    places = [Path(path).resolve() for path in named]
+    twice = next((path for path, place in zip(named, places, strict=True) if places.count(place) > 1), None)
+    if twice is not None:
+        raise InvalidValueError(
+            f"output {twice!r} for two results", expected="a file of its own for each", remedy="Name another one"
+        )
+
+
 def check_figure(path: str | None) -> None:
     """Refuse a figure of a format that is not drawn, or in a place that cannot be written, before the work is done.
 

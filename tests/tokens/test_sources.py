@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from tokenizers import Tokenizer
 
-from tokagnostic.errors import SourceError
+from tokagnostic.errors import SourceError, TokenizerError
 from tokagnostic.tokens import sources
 from tokagnostic.tokens.encoder import TextEncoder
 from tokagnostic.tokens.sources import load_tokenizer
@@ -182,3 +182,44 @@ class TestHub:
         assert "hf:some/name" in message
         assert ("the hub does not answer" in message) == (failure == "offline")
         assert ("smollm2" in message) == (failure != "no file")
+
+
+def test_a_description_is_read_by_its_path_too(tokenizer_file: Path, config_folder: Path) -> None:
+    path = tokenizer_file.with_name("described.toml")
+    path.write_text('spec = "file:tokenizer.json"\n')
+    assert load_tokenizer(str(path)).name == "described"
+    assert str(config_folder / "NAME.toml") in refusal("unheard of")
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        ("empty.gguf", b"", "empty.gguf"),
+        ("broken.json", b"\n[[", "broken.json cannot be read as a tokenizer"),
+        ("empty.tiktoken", b"", "empty.tiktoken"),
+    ],
+    ids=["gguf", "json", "tiktoken"],
+)
+def test_a_file_that_begins_like_no_tokenizer_is_what_its_name_says(
+    tmp_path: Path, name: str, content: bytes, said: str
+) -> None:
+    (tmp_path / name).write_bytes(content)
+    message = refusal(str(tmp_path / name))
+    assert said in message
+
+
+def test_a_file_that_cannot_be_read_is_named(tokenizer_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fails(*_: object, **__: object) -> None:
+        raise OSError(5, "Input/output error")
+
+    monkeypatch.setattr(Path, "open", fails)
+    assert f"{tokenizer_file} cannot be read (Input/output error)" in refusal(str(tokenizer_file))
+
+
+def test_an_id_that_would_take_gigabytes_is_refused(byte_level: Tokenizer, tmp_path: Path) -> None:
+    content = json.loads(byte_level.to_str())
+    content["model"]["vocab"]["zzz"] = 2**31
+    path = tmp_path / "tokenizer.json"
+    path.write_text(json.dumps(content))
+    with pytest.raises(TokenizerError, match=f"the id {2**31}; expected ids from 0 to {2**24 - 1}"):
+        load_tokenizer(str(path))

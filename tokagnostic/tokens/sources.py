@@ -6,6 +6,7 @@ import re
 import tomllib
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from tokagnostic.errors import SourceError
 from tokagnostic.tokens.encoder import TextEncoder
@@ -38,7 +39,7 @@ def load_tokenizer(spec: str) -> TextEncoder:
             tekken.json, a .gguf, or a folder that holds one of them;
             `tiktoken:NAME`, an encoding of the tiktoken package;
             `mistral:VERSION`, a tokenizer that the mistral-common package carries, such as v1, v3 or tekken;
-            the name of a file in `tokenizers_cfg/`, whose TOML holds such a `spec` and, if wanted, the `fingerprint`
+            the name of a file in `tokenizers_cfg/`, or the path of such a file, whose TOML holds such a `spec` and, if wanted, the `fingerprint`
             that the tokenizer must have. Its table `[ranks]` supplies what a file of ranks does not hold.
 
     Raises:
@@ -52,12 +53,14 @@ def load_tokenizer(spec: str) -> TextEncoder:
         return TextEncoder.from_reading(_SCHEMES[scheme](rest), spec)
     if spec in named:
         return _from_config(named[spec])
+    if spec.endswith(".toml") and Path(spec).is_file():
+        return _from_config(Path(spec))
     if spec and Path(spec).exists():
         return TextEncoder.from_reading(_from_path(Path(spec)), spec)
     raise SourceError(
         f"tokenizer {spec!r}",
         expected=f"{FORMS}, or one of the names {', '.join(sorted(named)) or '(none)'}",
-        remedy="Check the spelling, or add a file to tokenizers_cfg/",
+        remedy=f"Check the spelling, or describe it in {CONFIG_FOLDERS[0] / 'NAME.toml'}",
     )
 
 
@@ -67,12 +70,7 @@ def _configs() -> dict[str, Path]:
 
 
 def _from_config(path: Path) -> TextEncoder:
-    try:
-        settings = tomllib.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SourceError(
-            f"{path} cannot be read ({error})", expected="a TOML file", remedy="Mend or remove the file"
-        ) from error
+    settings = _settings_of(path)
     spec, fingerprint = settings.get("spec", ""), settings.get("fingerprint")
     scheme, _, rest = str(spec).partition(":")
     is_known = scheme in _SCHEMES and bool(rest) and settings.keys() <= {"spec", "fingerprint", "ranks"}
@@ -83,6 +81,20 @@ def _from_config(path: Path) -> TextEncoder:
             remedy="Mend the file",
         )
     reading = _from_path(path.parent / rest, path) if scheme == "file" else _SCHEMES[scheme](rest)
+    return TextEncoder.from_reading(_held_to(reading, path, str(spec), fingerprint), path.stem)
+
+
+def _settings_of(path: Path) -> dict[str, Any]:
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SourceError(
+            f"{path} cannot be read ({error})", expected="a TOML file", remedy="Mend or remove the file"
+        ) from error
+
+
+def _held_to(reading: Reading, path: Path, spec: str, fingerprint: Any) -> Reading:
+    """A reading that has the fingerprint which a TOML expects, if it expects one."""
     found = reading.token_bytes.fingerprint
     if fingerprint is not None and fingerprint != found:
         raise SourceError(
@@ -90,7 +102,7 @@ def _from_config(path: Path) -> TextEncoder:
             expected=f"{fingerprint}, as {path} says",
             remedy="Load the version that the file means, or write the new fingerprint into it",
         )
-    return TextEncoder.from_reading(reading, path.stem)
+    return reading
 
 
 def _from_path(path: Path, described_in: Path | None = None) -> Reading:
@@ -123,19 +135,27 @@ def _from_file(path: Path, described_in: Path | None = None) -> Reading:
         raise SourceError(
             f"{path} does not exist", expected=f"a tokenizer: {FORMS}", remedy="Check the path"
         ) from error
-    if head.startswith(b"GGUF"):
+    except OSError as error:
+        raise SourceError(
+            f"{path} cannot be read ({error.strerror})", expected=f"a tokenizer: {FORMS}", remedy="Check its rights"
+        ) from error
+    if head.startswith(b"GGUF") or path.suffix == ".gguf":
         from tokagnostic.tokens.gguf.reader import read_gguf_file
 
         return read_gguf_file(path)
     if _RANK_LINE.match(head) or path.suffix == ".tiktoken":
         from tokagnostic.tokens.tiktoken.files import read_tiktoken_file
 
-        return read_tiktoken_file(path, CONFIG_FOLDERS, described_in)
+        reading = read_tiktoken_file(path, CONFIG_FOLDERS, described_in)
+        beside = path.with_suffix(".toml")
+        if described_in is None and beside.is_file():
+            return _held_to(reading, beside, str(path), _settings_of(beside).get("fingerprint"))
+        return reading
     if any(key in head for key in _TEKKEN_KEYS):
         from tokagnostic.tokens.tiktoken.tekken import read_tekken_file
 
         return read_tekken_file(path)
-    is_json = head.lstrip().startswith(b"{")
+    is_json = head.lstrip().startswith(b"{") or path.suffix == ".json"
     if not is_json and (head.startswith(_FIRST_PIECE) or ".model" in path.suffixes):
         from tokagnostic.tokens.sentencepiece.reader import read_sentencepiece_file
 

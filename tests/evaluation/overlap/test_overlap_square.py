@@ -58,7 +58,7 @@ class TestSquare:
         assert lines[3].split()[:2] == ["mark", "100.0"]
 
     def test_needs_a_tokenizer_on_both_sides(self, encoders) -> None:
-        with pytest.raises(InvalidValueError, match="0 references"):
+        with pytest.raises(InvalidValueError, match="number of references of 0"):
             overlap_square(TEXT, encoders, [], N)
 
     def test_names_a_spec_that_is_none(self, encoders) -> None:

@@ -81,6 +81,17 @@ def test_a_named_description_is_found_by_the_digest(
     assert load_tokenizer(str(renamed.parent)).token_bytes.fingerprint == toy.token_bytes.fingerprint
 
 
+def test_the_description_beside_a_file_may_expect_a_fingerprint(
+    toy: TextEncoder, rank_file: Path, description: str
+) -> None:
+    beside = rank_file.with_suffix(".toml")
+    beside.write_text(f"fingerprint = '{toy.token_bytes.fingerprint}'\n{description}")
+    load_tokenizer(str(rank_file))
+    beside.write_text(f"fingerprint = '{'0' * 64}'\n{description}")
+    with pytest.raises(SourceError, match="has the fingerprint"):
+        load_tokenizer(str(rank_file))
+
+
 def test_a_name_may_describe_the_file_that_it_stands_for(
     toy: TextEncoder, rank_file: Path, config_folder: Path, description: str
 ) -> None:

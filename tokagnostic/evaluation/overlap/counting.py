@@ -18,7 +18,7 @@ from tokagnostic.errors import InvalidValueError
 from tokagnostic.evaluation.overlap.causes import add_causes
 from tokagnostic.evaluation.overlap.counts import OverlapCounts, check_order
 from tokagnostic.evaluation.overlap.report import Overlap
-from tokagnostic.evaluation.overlap.resampling import RESAMPLES
+from tokagnostic.evaluation.overlap.resampling import MAX_RESAMPLES, RESAMPLES
 from tokagnostic.evaluation.overlap.shares import SideReport
 from tokagnostic.evaluation.overlap.sides import SideBatch, read_side
 from tokagnostic.evaluation.overlap.square import OverlapSquare
@@ -145,12 +145,20 @@ class OverlapCounter:
         threads: int = 0,
     ) -> None:
         self.max_order = check_order(max_order)
-        if not targets or not references or resamples < 0 or not 0 <= seed < 1 << 63:
-            raise InvalidValueError(
-                f"{len(targets)} targets, {len(references)} references, {resamples} resamples, seed {seed}",
-                expected="one or more of both, resamples of at least 0, a seed from 0 to 2 ** 63 - 1",
-                remedy="Correct the value",
-            )
+        for what, value, low, high in (
+            ("number of targets", len(targets), 1, None),
+            ("number of references", len(references), 1, None),
+            ("number of resamples", resamples, 0, MAX_RESAMPLES),
+            ("seed", seed, 0, (1 << 63) - 1),
+        ):
+            if type(value) is not int or value < low or (high is not None and value > high):
+                raise InvalidValueError(
+                    f"a {what} of {value!r}",
+                    expected=f"a whole number of at least {low}"
+                    if high is None
+                    else f"a whole number from {low} to {high}",
+                    remedy="Set it to such a number",
+                )
         self._resamples, self._seed = resamples, seed
         self._threads = threads or num_cores()
         self._readers: list[WindowReader] = []

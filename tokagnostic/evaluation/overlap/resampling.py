@@ -16,6 +16,9 @@ from numba import njit
 from tokagnostic.evaluation.overlap.shares import LEVEL
 
 RESAMPLES = 1000
+MAX_RESAMPLES = 100_000
+"""More say nothing that these do not; their counts would take gigabytes."""
+_WEIGHTS_AT_ONCE = 1 << 22
 
 _GOLDEN, _FIRST, _SECOND = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 _SHIFT_30, _SHIFT_27, _SHIFT_31, _HALF = np.uint64(30), np.uint64(27), np.uint64(31), np.uint64(32)
@@ -58,8 +61,9 @@ def resampled_sums(counts: np.ndarray, resamples: int, seed: int, first_document
     """
     flat = counts.reshape(len(counts), math.prod(counts.shape[1:])).astype(np.float64)
     sums = np.zeros((resamples, flat.shape[1]))
-    for begin in range(0, len(flat) if resamples else 0, 1024):
-        part = flat[begin : begin + 1024]
+    step = max(_WEIGHTS_AT_ONCE // max(resamples, 1), 1)
+    for begin in range(0, len(flat) if resamples else 0, step):
+        part = flat[begin : begin + step]
         sums += poisson_weights(len(part), resamples, seed, first_document + begin).T @ part
     return sums.astype(np.int64).reshape(resamples, *counts.shape[1:])
 

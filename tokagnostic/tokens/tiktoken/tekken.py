@@ -122,6 +122,13 @@ def _parts_of(content: dict[str, Any], name: str) -> tuple[RankVocabulary, int, 
         ValueError: if the parts contradict each other.
     """
     config = content["config"]
+    for name, part, kind in (
+        ("config", config, dict),
+        ("vocab", content["vocab"], list),
+        ("special_tokens", content.get("special_tokens"), list | None),
+    ):
+        if not isinstance(part, kind):
+            raise ValueError(f"its {name} is {part!r:.40}")
     special = _special_of(content.get("special_tokens"), config)
     num_special = len(set(special.values()))
     ids = {token: num_special + rank for rank, token in _ranks_of(content["vocab"], config, num_special).items()}
