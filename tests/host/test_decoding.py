@@ -13,6 +13,7 @@ from transformers import DynamicCache, PreTrainedModel, StaticCache
 
 from tokagnostic.errors import HostError
 from tokagnostic.host import Attachment, attach
+from tokagnostic.host.history import RememberingCache
 from tokagnostic.memory import NgramMemory
 from tokagnostic.tokens import TokenBytes
 
@@ -141,6 +142,21 @@ def test_generation_with_a_cache_equals_generation_without(
     with attachment.disabled():
         torch.manual_seed(3)
         assert family_host.generate(prompt, **MODES[mode]).tolist() != results[0]
+
+
+@pytest.mark.parametrize(("operation", "helped"), [("reorder_cache", False), ("crop", True)], ids=["beams", "assisted"])
+def test_a_history_that_does_not_follow_its_cache_is_noticed(
+    host: PreTrainedModel, memory: NgramMemory, monkeypatch: pytest.MonkeyPatch, operation: str, helped: bool
+) -> None:
+    """H-17: the laws of beams and drafts can fail. A history that ignores them gives other ids, or an error."""
+    attached(host, memory, 4)
+    prompt, way = random_ids(1, 6), {"assistant_model": make_host("llama")} if helped else {"num_beams": 4}
+    expected = host.generate(prompt, **GREEDY, **way).tolist()
+    monkeypatch.delattr(RememberingCache, operation)
+    try:
+        assert host.generate(prompt, **GREEDY, **way).tolist() != expected
+    except HostError as error:
+        assert "of which the memory has seen" in str(error)
 
 
 def test_assisted_generation_rolls_the_history_back(family_host: PreTrainedModel, attachment: Attachment) -> None:
