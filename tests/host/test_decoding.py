@@ -212,6 +212,20 @@ def test_a_reset_cache_serves_another_sequence(family_host: PreTrainedModel, att
     torch.testing.assert_close(in_pieces(family_host, ids, (5, 4), cache), logits_of(family_host, ids), **TOLERANCE)
 
 
+@pytest.mark.parametrize("masked", [False, True], ids=["no mask", "mask"])
+def test_ids_may_be_handed_over_in_one_buffer(
+    family_host: PreTrainedModel, attachment: Attachment, masked: bool
+) -> None:
+    """What a cache remembers does not change when the caller writes the next ids over the last ones."""
+    ids, cache = random_ids(2, 12), DynamicCache(config=family_host.config)
+    whole, buffer, steps = logits_of(family_host, ids), torch.empty(2, 4, dtype=torch.int64), []
+    for begin in (0, 4, 8):
+        buffer.copy_(ids[:, begin : begin + 4])
+        mask = {"attention_mask": torch.ones(2, begin + 4, dtype=torch.int64)} if masked else {}
+        steps.append(logits_of(family_host, buffer, past_key_values=cache, use_cache=True, **mask))
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole, **TOLERANCE)
+
+
 class TestRefusals:
     def test_a_cache_that_was_filled_with_the_memory_off(self, host: PreTrainedModel, memory: NgramMemory) -> None:
         attachment = attached(host, memory, 0)

@@ -73,7 +73,8 @@ def _positions_after(attachment: Attachment, inputs: CallInputs, history: Histor
     before = None if history is None or history.waiting is None else history.waiting[:, -1]
     waiting = attachment.hasher.waiting(ids, starts, before)
     if history is None:
-        return History(attachment.number, ids, starts, waiting)
+        # A copy, for callers may write their next ids over these.
+        return History(attachment.number, ids.clone(), starts, waiting)
     return history.extended(ids, starts, waiting)
 
 
