@@ -30,7 +30,7 @@ DOORS = {
     "datatrove": ("evaluation/cluster/*.py",),
     "pyarrow": ("corpus/*.py",),
     "tokenizers": ("tokens/*.py", "studies/train_tokenizers.py", "bench/tokens.py"),
-    "transformers": ("training/hosts.py",),
+    "transformers": ("training/hosts.py", "training/trainer_callback.py"),
     "huggingface_hub": ("tokens/sources.py", "host/hub.py"),
     "sentencepiece": ("tokens/sentencepiece/*.py",),
     "tiktoken": ("tokens/tiktoken/*.py",),

@@ -34,6 +34,7 @@ _HOME = {
     "KeySet": "tokagnostic.evaluation.key_set",
     "PretrainConfig": "tokagnostic.training.config",
     "pretrain": "tokagnostic.training.pretrain",
+    "AttachmentCallback": "tokagnostic.training.trainer_callback",
     "memory_optimizer": "tokagnostic.training.memory_optimizer",
 }
 __all__ = sorted(_HOME)

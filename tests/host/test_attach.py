@@ -30,6 +30,7 @@ from tokagnostic.hashing.polynomial import hash_bytes
 from tokagnostic.host import attach
 from tokagnostic.host.counting import MOST_WAITING
 from tokagnostic.memory import JointConfig, NgramMemory
+from tokagnostic.memory.file import load_memory, save_memory
 from tokagnostic.tokens import TokenBytes
 
 
@@ -561,6 +562,17 @@ class TestPrefixPolicy:
         attachment = attach(host, LEADING_SPACE_VOCABULARY, memory)
         keys = attachment.hasher(torch.tensor([[TOKENS.index(b" in")]]))
         assert keys[0, 0, 0].item() == hash_bytes(b" in")
+
+    def test_a_cache_of_another_law_is_refused(
+        self, host: PreTrainedModel, memory: NgramMemory, tmp_path: Path
+    ) -> None:
+        """Its keys are as good as random to the memory, which would read them all the same."""
+        before, cache = structure(host), HashCache.build_check(VOCABULARY)
+        save_memory(memory, tmp_path / "memory.safetensors")
+        for use in (lambda: attach(host, cache, memory), lambda: load_memory(tmp_path / "memory.safetensors", cache)):
+            with pytest.raises(InvalidValueError, match=r"bases \(1414213564, 1618033989\); expected .* poly31x2"):
+                use()
+        assert structure(host) == before
 
     def test_a_cache_of_the_other_policy_is_refused(self, host: PreTrainedModel) -> None:
         memory = self.MEMORY.build(HashCache.build(LEADING_SPACE_VOCABULARY, prefix="keep"))

@@ -13,6 +13,7 @@ from transformers import DynamicCache, PreTrainedModel, StaticCache
 
 from tokagnostic.errors import HostError
 from tokagnostic.host import Attachment, attach
+from tokagnostic.host.history import RememberingCache
 from tokagnostic.memory import NgramMemory
 from tokagnostic.tokens import TokenBytes
 
@@ -143,6 +144,21 @@ def test_generation_with_a_cache_equals_generation_without(
         assert family_host.generate(prompt, **MODES[mode]).tolist() != results[0]
 
 
+@pytest.mark.parametrize(("operation", "helped"), [("reorder_cache", False), ("crop", True)], ids=["beams", "assisted"])
+def test_a_history_that_does_not_follow_its_cache_is_noticed(
+    host: PreTrainedModel, memory: NgramMemory, monkeypatch: pytest.MonkeyPatch, operation: str, helped: bool
+) -> None:
+    """H-17: the laws of beams and drafts can fail. A history that ignores them gives other ids, or an error."""
+    attached(host, memory, 4)
+    prompt, way = random_ids(1, 6), {"assistant_model": make_host("llama")} if helped else {"num_beams": 4}
+    expected = host.generate(prompt, **GREEDY, **way).tolist()
+    monkeypatch.delattr(RememberingCache, operation)
+    try:
+        assert host.generate(prompt, **GREEDY, **way).tolist() != expected
+    except HostError as error:
+        assert "of which the memory has seen" in str(error)
+
+
 def test_assisted_generation_rolls_the_history_back(family_host: PreTrainedModel, attachment: Attachment) -> None:
     """Drafts of a helper that is often wrong are cropped from the cache."""
     if family_host.config.model_type in RECURRENT:
@@ -194,6 +210,20 @@ def test_a_reset_cache_serves_another_sequence(family_host: PreTrainedModel, att
     cache.reset()
     ids = random_ids(2, 9, seed=8)
     torch.testing.assert_close(in_pieces(family_host, ids, (5, 4), cache), logits_of(family_host, ids), **TOLERANCE)
+
+
+@pytest.mark.parametrize("masked", [False, True], ids=["no mask", "mask"])
+def test_ids_may_be_handed_over_in_one_buffer(
+    family_host: PreTrainedModel, attachment: Attachment, masked: bool
+) -> None:
+    """What a cache remembers does not change when the caller writes the next ids over the last ones."""
+    ids, cache = random_ids(2, 12), DynamicCache(config=family_host.config)
+    whole, buffer, steps = logits_of(family_host, ids), torch.empty(2, 4, dtype=torch.int64), []
+    for begin in (0, 4, 8):
+        buffer.copy_(ids[:, begin : begin + 4])
+        mask = {"attention_mask": torch.ones(2, begin + 4, dtype=torch.int64)} if masked else {}
+        steps.append(logits_of(family_host, buffer, past_key_values=cache, use_cache=True, **mask))
+    torch.testing.assert_close(torch.cat(steps, dim=1), whole, **TOLERANCE)
 
 
 class TestRefusals:

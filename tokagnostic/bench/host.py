@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -132,12 +133,15 @@ def _own_work(host: HostConfig, cache: HashCache, memory: JointConfig, num_token
     positions, mask = torch.arange(length)[None], torch.ones(1, length, dtype=torch.int64)
     features = torch.randn(1, 1, attachment.memory.feature_dim)
 
+    prompt = _IdleCache()
+    with torch.inference_mode():
+        model(ids[:, :PROMPT], mask[:, :PROMPT], positions[:, :PROMPT], prompt)
+
     @torch.inference_mode()
     def decode() -> None:
-        state = _IdleCache()
+        state = copy.deepcopy(prompt)
         for i in range(PROMPT, length):
-            begin = 0 if i == PROMPT else i
-            model(ids[:, begin : i + 1], mask[:, : i + 1], positions[:, begin : i + 1], state)
+            model(ids[:, i : i + 1], mask[:, : i + 1], positions[:, i : i + 1], state)
 
     def decode_without() -> None:
         with attachment.disabled():

@@ -41,6 +41,8 @@ class HashCache:
     """Fingerprint of the byte table that this cache was built from."""
     policy: PrefixPolicy = "strip"
     """What was done with an invented space; a memory file states it, and its readers must have done the same."""
+    bases: tuple[int, int] = BASES
+    """Of the two lanes: those of the law, or `CHECK_BASES`."""
 
     @classmethod
     def build(cls, token_bytes: TokenBytes, num_ids: int | None = None, prefix: PrefixPolicy = "strip") -> HashCache:
@@ -85,12 +87,12 @@ class HashCache:
         steps = _steps(data, offsets[:-1], offsets[1:], powers, num_ids, bases)
         rule: PrefixRule = token_bytes.prefix if prefix == "strip" else "none"
         if rule == "none":
-            return cls(steps, steps, rule, token_bytes.fingerprint, prefix)
+            return cls(steps, steps, rule, token_bytes.fingerprint, prefix, bases)
         has_bytes = token_bytes.lengths > 0
         skipped = np.zeros(len(token_bytes), dtype=np.int64)
         skipped[has_bytes] = data[offsets[:-1][has_bytes]] == SPACE
         start_steps = _steps(data, offsets[:-1] + skipped, offsets[1:], powers, num_ids, bases)
-        return cls(steps, start_steps, rule, token_bytes.fingerprint, prefix)
+        return cls(steps, start_steps, rule, token_bytes.fingerprint, prefix, bases)
 
     @classmethod
     def of(cls, source: Any, prefix: PrefixPolicy = "strip") -> HashCache:
@@ -101,10 +103,16 @@ class HashCache:
             prefix: policy of the cache; one that is given must have it.
 
         Raises:
-            InvalidValueError: if the source is a cache of the other policy.
+            InvalidValueError: if the source is a cache of the other policy or of another law.
             TokenizerError: if it is a tokenizer whose bytes cannot be read.
         """
         if isinstance(source, cls):
+            if source.bases != BASES:
+                raise InvalidValueError(
+                    f"a hash cache under the bases {source.bases}",
+                    expected=f"the bases {BASES} of the law {LAW['law']}, by which memories are addressed",
+                    remedy="Build the cache with HashCache.build",
+                )
             if source.policy != prefix:
                 raise InvalidValueError(
                     f"a hash cache with the prefix policy {source.policy!r}",

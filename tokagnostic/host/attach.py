@@ -15,6 +15,7 @@ from tokagnostic.host.calling import PLACE, ReadingDecoder
 from tokagnostic.host.discovery import device_of, find_parts
 from tokagnostic.host.inside import NAME
 from tokagnostic.host.layer import GateForm, MemoryLayer
+from tokagnostic.host.refusals import require_whole_weights
 from tokagnostic.memory.base import NgramMemory
 
 if TYPE_CHECKING:
@@ -47,7 +48,8 @@ def attach(
 
     LoRA through peft goes below, attached to a model that peft has made, or on top; there peft freezes whatever is not its
     own, so call `attachment.reader.requires_grad_(True)` afterwards. `transformers.Trainer` trains host and reader with its
-    own optimizer; a trainable table, whose gradients are sparse, wants `tokagnostic.memory_optimizer(model, lr)`.
+    own optimizer; a trainable table, whose gradients are sparse, wants `tokagnostic.memory_optimizer(model, lr)`, and is not
+    trained by several processes. Trainer's checkpoints hold the reader with `tokagnostic.AttachmentCallback(attachment)`.
 
     Args:
         model: a causal language model of transformers.
@@ -63,10 +65,12 @@ def attach(
             would be if a trainer had dropped the column that tells.
 
     Raises:
-        HostError: if the model's parts cannot be found, it has a memory already, or the tokenizer has more ids than it.
+        HostError: if the model's parts cannot be found, it is quantised, sharded or has a memory already, or the
+            tokenizer has more ids than it.
         InvalidValueError: for layers that the model or the memory does not have, an unknown gate or kernel, or a
             hash cache of another prefix policy than the memory's.
     """
+    require_whole_weights(model)
     parts = find_parts(model)
     if attachment_of(model) is not None or hasattr(model, NAME):
         raise HostError(

@@ -90,18 +90,27 @@ class History:
             starts[:, 0] |= self.waiting[:, first - 1]
         return ids, starts
 
-    def extended(self, later: History, conv_inputs: Mapping[int, Tensor]) -> History:
-        """This history and, behind it, another of the same rows, whose convolutions were given these inputs."""
-        both = None
-        if self.waiting is not None and later.waiting is not None:
-            both = torch.cat((self.waiting, later.waiting), dim=1)
-        return History(
-            self.owner,
-            torch.cat((self.input_ids, later.input_ids), dim=1),
-            torch.cat((self.starts, later.starts), dim=1),
-            both,
-            {layer: self.conv_inputs[layer].with_piece(inputs) for layer, inputs in conv_inputs.items()},
+    def extended(self, input_ids: Tensor, starts: Tensor, waiting: Tensor | None) -> History:
+        """This history and the positions of a call behind it, whose convolution inputs are not known yet.
+
+        Args:
+            input_ids: of the same rows, int64 [B, T].
+            starts: bool [B, T].
+            waiting: bool [B, T], or None as it is here.
+        """
+        return replace(
+            self,
+            input_ids=torch.cat((self.input_ids, input_ids), dim=1),
+            starts=torch.cat((self.starts, starts), dim=1),
+            waiting=None if self.waiting is None or waiting is None else torch.cat((self.waiting, waiting), dim=1),
         )
+
+    def with_conv_inputs(self, given: Mapping[int, Tensor]) -> History:
+        """This history with what the convolutions were given at its last positions, float [B, T, D], by layer."""
+        if not given:
+            return self
+        known = {layer: self.conv_inputs.get(layer, Pieces(())).with_piece(inputs) for layer, inputs in given.items()}
+        return replace(self, conv_inputs=known)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> History:
         """The history whose every tensor [B, T, ...] was changed alike."""

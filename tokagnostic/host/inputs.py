@@ -113,7 +113,8 @@ def _per_id(name: str, numbers: Any, input_ids: Tensor) -> Tensor:
             expected="one number per id, [B, T] or [1, T]",
             remedy=f"Pass {name} of that shape",
         )
-    return numbers.to(input_ids.device).expand(input_ids.shape)
+    there: Tensor = numbers.to(input_ids.device)
+    return there if there.shape == input_ids.shape else there.expand(input_ids.shape)
 
 
 def _starts_after(lengths: Any, input_ids: Tensor, *, begun: bool) -> Tensor:
@@ -140,7 +141,11 @@ def _read_mask(mask: Any, input_ids: Tensor, num_before: int, *, required: bool)
     if mask is None:
         return None, None
     if isinstance(mask, Tensor) and mask.shape == (batch, num_before + length):
-        return (mask[:, num_before:] != 0).to(input_ids.device), None
+        mask = mask[:, num_before:]
+        # Only where looking does not wait for a device; what follows is spared where nothing is padding.
+        if mask.is_cpu and bool(mask.all()):
+            return None, None
+        return (mask != 0).to(input_ids.device), None
     if _is_square(mask, batch, length):
         return _read_square_mask(mask.to(input_ids.device).expand(batch, -1, -1, -1), num_before)
     if not required:

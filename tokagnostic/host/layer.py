@@ -99,7 +99,8 @@ class MemoryLayer(nn.Module):
                 added there.
             around: what the convolution may look at; by default rows of one document each, from its beginning.
         """
-        context, features = hidden.to(self.key.weight), features.to(self.key.weight)
+        like = self.key.weight
+        context, features = hidden.to(like), features.to(like)
         score = self._score(context.float(), self.key(features).float()).to(context)  # [B, T, 1]
         if self.gate == "signed_sqrt":
             score = score.abs().clamp_min(LEAST_MAGNITUDE).sqrt() * score.sign()
@@ -115,11 +116,12 @@ class MemoryLayer(nn.Module):
     def _score(self, context: Tensor, key: Tensor) -> Tensor:
         """Eq. 4's `<RMSNorm(context), RMSNorm(key)> / sqrt(D)`, with both norms taken out of the sum, float32 [B, T, 1]."""
         weight = (self.query_norm.weight * self.key_norm.weight).float()
-        scale = (_mean_square(context) * _mean_square(key)).rsqrt() / self.width**0.5
-        score: Tensor = (context * key * weight).sum(dim=-1, keepdim=True) * scale
+        # Numbers that meet a tensor are the dear part where a call is one token: D is put where there are fewest.
+        scale = (_sum_of_squares(context) * _sum_of_squares(key)).rsqrt()
+        score: Tensor = (context * key * weight).sum(dim=-1, keepdim=True) * scale * self.width**0.5
         return score
 
 
-def _mean_square(vectors: Tensor) -> Tensor:
+def _sum_of_squares(vectors: Tensor) -> Tensor:
     norm: Tensor = torch.linalg.vector_norm(vectors, dim=-1, keepdim=True)
-    return norm.square() / vectors.shape[-1] + NORM_EPSILON
+    return norm.square() + NORM_EPSILON * vectors.shape[-1]

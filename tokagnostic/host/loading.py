@@ -15,6 +15,7 @@ from tokagnostic.host.discovery import find_parts
 from tokagnostic.host.hub import fetch_folder, is_hub_name
 from tokagnostic.host.saving import FILES, AttachmentConfig, read_attachment
 from tokagnostic.memory.file import load_memory, read_recipe
+from tokagnostic.memory.recipe import MemoryRecipe
 
 
 def load_attachment(
@@ -46,14 +47,8 @@ def load_attachment(
         folder, fetched = fetch_folder(source, FILES, revision), True
     config, weights = read_attachment(folder)
     _check_host(model, config, folder)
-    file = _memory_file(folder, config, fetched=fetched) if memory_file is None else Path(memory_file)
-    recipe = read_recipe(file)
-    if recipe.identity != config.memory:
-        raise HostError(
-            f"attachment {folder} with the memory {recipe.identity}",
-            expected=f"the memory {config.memory}, which its reader was trained with",
-            remedy="Put the memory file back that was saved with this reader, or name it with memory_file",
-        )
+    file = memory_file_of(folder, config, fetched=fetched) if memory_file is None else Path(memory_file)
+    recipe = recipe_of(file, config, folder)
     cache = HashCache.of(tokenizer_or_cache, recipe.prefix)
     memory = load_memory(file, cache, max_order=config.max_order)
     if memory.feature_dim != config.feature_dim:
@@ -72,6 +67,22 @@ def load_attachment(
     return attachment
 
 
+def recipe_of(file: Path, config: AttachmentConfig, folder: Path) -> MemoryRecipe:
+    """What the memory file of a saved attachment says of itself.
+
+    Raises:
+        HostError: if it is another memory than the reader's.
+    """
+    recipe = read_recipe(file)
+    if recipe.identity != config.memory:
+        raise HostError(
+            f"attachment {folder} with the memory {recipe.identity}",
+            expected=f"the memory {config.memory}, which its reader was trained with",
+            remedy="Put the memory file back that was saved with this reader, or name it with memory_file",
+        )
+    return recipe
+
+
 def _check_host(model: nn.Module, config: AttachmentConfig, folder: Path) -> None:
     """Refuse a host of another width before anything of it is touched.
 
@@ -87,7 +98,7 @@ def _check_host(model: nn.Module, config: AttachmentConfig, folder: Path) -> Non
         )
 
 
-def _memory_file(folder: Path, config: AttachmentConfig, *, fetched: bool) -> Path:
+def memory_file_of(folder: Path, config: AttachmentConfig, *, fetched: bool) -> Path:
     """Where the memory of a saved attachment is.
 
     Raises:

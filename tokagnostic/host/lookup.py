@@ -15,9 +15,11 @@ from tokagnostic.hashing.polynomial import NO_WINDOW
 from tokagnostic.host.history import History, find_cache, history_of
 from tokagnostic.host.inputs import BOUNDARY_ARGUMENTS, CallInputs, read_inputs
 from tokagnostic.host.reading import Reading
+from tokagnostic.host.refusals import require_dense_exchange
 
 if TYPE_CHECKING:
     from tokagnostic.host.attachment import Attachment
+    from tokagnostic.memory.base import Hasher
 
 
 GIVEN_KEYS: ContextVar[Mapping[Attachment, Tensor]] = ContextVar("tokagnostic_keys", default=MappingProxyType({}))
@@ -35,6 +37,7 @@ def look_up(attachment: Attachment, args: tuple[Any, ...], kwargs: Mapping[str, 
     Raises:
         HostError: for a call that the memory cannot serve; nothing has been computed then.
     """
+    require_dense_exchange(attachment.model, attachment.memory)
     arguments = {**dict(zip(attachment.argument_names, args, strict=False)), **kwargs}
     given = GIVEN_KEYS.get().get(attachment)
     ids, cache, memory = arguments.get("input_ids"), find_cache(arguments), attachment.memory
@@ -46,19 +49,20 @@ def look_up(attachment: Attachment, args: tuple[Any, ...], kwargs: Mapping[str, 
             expected=f"position_ids that restart, one of {', '.join(BOUNDARY_ARGUMENTS)}, or a square mask",
             remedy="Keep such a column through the collator, or set attachment.packed = False for rows of one document",
         )
-    later = _positions_of(attachment, inputs, history)
-    keys = _keys(attachment, history, later) if given is None else _padded_keys(given, inputs)
+    whole = _positions_after(attachment, inputs, history)
+    length = inputs.input_ids.shape[1]
+    keys = _keys(attachment.hasher, whole, length) if given is None else _padded_keys(given, inputs)
     read: dict[int, Tensor] = {}
     for slot in range(len(attachment.layers)):
         table = memory.table_of(slot)
         if table not in read:
             read[table] = memory.features_of(keys, slot)
     features = [read[memory.table_of(slot)] for slot in range(len(attachment.layers))]
-    return Reading(attachment, features, (keys >= 0).any(dim=-1), cache, history, later)
+    return Reading(attachment, features, (keys >= 0).any(dim=-1), cache, whole)
 
 
-def _positions_of(attachment: Attachment, inputs: CallInputs, history: History | None) -> History:
-    """The positions of a call, as they will stand in its cache."""
+def _positions_after(attachment: Attachment, inputs: CallInputs, history: History | None) -> History:
+    """The positions that a call's cache will hold, those of the call behind those that it holds already."""
     ids, starts = inputs.masked_ids, inputs.starts
     if starts is None:
         starts = torch.zeros_like(ids, dtype=torch.bool)
@@ -67,18 +71,17 @@ def _positions_of(attachment: Attachment, inputs: CallInputs, history: History |
     for boundary_id in attachment.boundary_ids:
         starts = starts | (ids == boundary_id)
     before = None if history is None or history.waiting is None else history.waiting[:, -1]
-    return History(attachment.number, ids, starts, attachment.hasher.waiting(ids, starts, before))
+    waiting = attachment.hasher.waiting(ids, starts, before)
+    if history is None:
+        # A copy, for callers may write their next ids over these.
+        return History(attachment.number, ids.clone(), starts, waiting)
+    return history.extended(ids, starts, waiting)
 
 
-def _keys(attachment: Attachment, history: History | None, later: History) -> Tensor:
-    """Keys of the windows that end at the call's positions, int64 [B, T, N]."""
-    hasher = attachment.hasher
-    if history is None or history.length == 0:
-        return hasher(later.input_ids, later.starts)
-    ids, starts = history.tail(max(1, hasher.max_order - 1))
-    ids, starts = torch.cat((ids, later.input_ids), dim=1), torch.cat((starts, later.starts), dim=1)
-    keys = hasher(ids, starts)
-    return keys[:, keys.shape[1] - later.length :]
+def _keys(hasher: Hasher, whole: History, length: int) -> Tensor:
+    """Keys of the windows that end at the last positions, int64 [B, length, N]."""
+    keys = hasher(*whole.tail(length + max(1, hasher.max_order - 1)))
+    return keys[:, keys.shape[1] - length :]
 
 
 def _padded_keys(given: Tensor, inputs: CallInputs) -> Tensor:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-import torch
 from torch import Tensor
 
 from tokagnostic.errors import HostError
-from tokagnostic.host.history import History, Pieces, find_cache, held_by, remember
+from tokagnostic.host.history import History, find_cache, held_by, remember
 from tokagnostic.host.short_conv import Surroundings
 
 if TYPE_CHECKING:
@@ -28,10 +27,8 @@ class Reading:
     """True where there was anything to read, bool [B, T]."""
     cache: Any
     """The call's cache, or None; the host may make one."""
-    history: History | None
-    """What the cache held before the call; None if nothing."""
-    later: History
-    """The positions of the call."""
+    whole: History
+    """The positions that the cache will hold after the call."""
     conv_inputs: dict[int, Tensor] = field(default_factory=dict)
     """What the short convolution of each layer was given, float [B, T, D]."""
     num_read: list[int] = field(init=False)
@@ -42,15 +39,10 @@ class Reading:
 
     def surroundings(self, layer: int, reach: int) -> Surroundings:
         """Documents of the call's positions and of `reach` before them, and what the layer's convolution was given there."""
-        later = self.later
-        if self.history is None:
-            return Surroundings.of(later.input_ids, later.starts)
-        first = max(0, self.history.length - reach)
-        return Surroundings.of(
-            torch.cat((self.history.input_ids[:, first:], later.input_ids), dim=1),
-            torch.cat((self.history.starts[:, first:], later.starts), dim=1),
-            self.history.conv_inputs[layer].tail(reach),
-        )
+        whole, before = self.whole, self.whole.conv_inputs.get(layer)
+        first = max(0, whole.length - self.has_window.shape[1] - reach)
+        tail = None if before is None else before.tail(reach)
+        return Surroundings.of(whole.input_ids[:, first:], whole.starts[:, first:], tail)
 
     def add_to(self, hidden: Tensor | None, slot: int) -> Tensor:
         """The hidden state that enters an attached layer, float [B, T, D], with what was read added.
@@ -96,12 +88,8 @@ class Reading:
         cache = self.cache if self.cache is not None else _cache_in(output)
         if cache is None:
             return
-        if self.history is None:
-            history = replace(self.later, conv_inputs={i: Pieces((x,)) for i, x in self.conv_inputs.items()})
-        else:
-            history = self.history.extended(self.later, self.conv_inputs)
-        if held_by(cache) in (None, history.length):
-            remember(cache, history)
+        if held_by(cache) in (None, self.whole.length):
+            remember(cache, self.whole.with_conv_inputs(self.conv_inputs))
 
     def check_complete(self) -> None:
         """Make sure that the memory was not silently inactive.

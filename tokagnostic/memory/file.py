@@ -166,7 +166,7 @@ def load_memory(
     Raises:
         SourceError: if there is no such file.
         MemoryFileError: if it is damaged, foreign or newer than this program.
-        InvalidValueError: if the cache was built under another prefix policy, or trainable rows shall be mapped.
+        InvalidValueError: if the cache is of another prefix policy or law, or trainable rows shall be mapped.
     """
     mapped = not trainable if mapped is None else mapped
     if mapped and trainable:
@@ -177,12 +177,7 @@ def load_memory(
         )
     with _open(path) as file:
         recipe, places = _read_header(file, path)
-        if recipe.prefix != cache.policy:
-            raise InvalidValueError(
-                f"a hash cache with the prefix policy {cache.policy!r} for {path}",
-                expected=f"the policy {recipe.prefix!r}, by which this memory was trained",
-                remedy=f"Build the cache with prefix={recipe.prefix!r}",
-            )
+        HashCache.of(cache, recipe.prefix)
         if verify or (verify is None and not mapped):
             _verify(file, path, recipe, places)
         tensors = map_tensors(file, places) if mapped else copy_tensors(file, places)

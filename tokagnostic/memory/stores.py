@@ -62,8 +62,19 @@ def lookup(table: Tensor, rows: Tensor) -> Tensor:
     Returns:
         Vectors in the table's dtype, [..., dim]; differentiable towards the table, whose gradient is sparse.
     """
+    if not (table.requires_grad and torch.is_grad_enabled()):
+        return _gather(table, rows)
     vectors: Tensor = _Lookup.apply(table, rows)
     return vectors
+
+
+def _gather(table: Tensor, rows: Tensor) -> Tensor:
+    flat = rows.reshape(-1)
+    # A compiled graph cannot look; filling nothing costs it little.
+    if not torch.compiler.is_compiling() and (flat.numel() == 0 or int(flat.min()) >= 0):
+        return table.index_select(0, flat).view(*rows.shape, table.shape[1])
+    vectors = table.index_select(0, flat.clamp(min=0)).view(*rows.shape, table.shape[1])
+    return vectors.masked_fill((rows < 0).unsqueeze(-1), 0)
 
 
 class _Lookup(torch.autograd.Function):
@@ -73,11 +84,7 @@ class _Lookup(torch.autograd.Function):
     def forward(ctx: torch.autograd.function.FunctionCtx, table: Tensor, rows: Tensor) -> Tensor:
         ctx.save_for_backward(rows)
         ctx.table_shape = table.shape  # type: ignore[attr-defined]
-        vectors = table.index_select(0, rows.reshape(-1).clamp(min=0)).view(*rows.shape, table.shape[1])
-        # A compiled graph cannot look; filling nothing costs it little.
-        if torch.compiler.is_compiling() or (rows.numel() and rows.min() < 0):
-            vectors.masked_fill_((rows < 0).unsqueeze(-1), 0)
-        return vectors
+        return _gather(table, rows)
 
     @staticmethod
     def backward(ctx: torch.autograd.function.FunctionCtx, *gradients: Tensor) -> tuple[Tensor, None]:

@@ -1,0 +1,86 @@
+"""A host, or the training around it, to the reason why a memory cannot be exact there, if there is one."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.parallel import DistributedDataParallel
+
+from tokagnostic.errors import HostError
+from tokagnostic.memory.base import NgramMemory
+
+
+def require_whole_weights(model: nn.Module) -> None:
+    """Refuse a host whose parameters are not its weights, each whole and a number apiece.
+
+    Raises:
+        HostError: naming the first part that is quantised or sharded; nothing was touched.
+    """
+    for found in _quantised_parts(model):
+        raise HostError(
+            f"{type(model).__name__} is quantised: {found}",
+            expected="a host in float32, bfloat16 or float16, as which it is read and trained",
+            remedy="Load the host without a quantization_config, then attach the memory",
+        )
+    for found in _sharded_parts(model):
+        raise HostError(
+            f"{type(model).__name__} is sharded: {found}",
+            expected="a host whose every weight is whole in this process",
+            remedy="Load the host whole and attach the memory; in several processes train by DistributedDataParallel",
+        )
+
+
+def require_dense_exchange(model: nn.Module, memory: NgramMemory) -> None:
+    """Refuse a call in data-parallel training that would have to exchange a table's sparse gradient.
+
+    Args:
+        model: the host.
+        memory: what it reads.
+
+    Raises:
+        HostError: if a trainable table is among what is exchanged; nothing has been computed then.
+    """
+    # Nothing public tells a module what it is wrapped in; compilers rely on this attribute.
+    wrapper: Any = DistributedDataParallel._active_ddp_module
+    if wrapper is None or memory.frozen or not torch.is_grad_enabled():
+        return
+    tables = {id(parameter) for parameter in memory.parameters() if parameter.requires_grad}
+    exchanged = {
+        id(parameter)
+        for name, parameter in wrapper.module.named_parameters()
+        if name not in wrapper.parameters_to_ignore
+    }
+    if tables & exchanged:
+        raise HostError(
+            f"a trainable table under {type(wrapper).__name__}, in {type(model).__name__}",
+            expected="dense gradients, which alone are exchanged between processes",
+            remedy="Call memory.freeze() before the host is wrapped, or train the table in one process",
+        )
+
+
+def _quantised_parts(model: nn.Module) -> Iterator[str]:
+    for name, module in model.named_modules():
+        quantizer = vars(module).get("hf_quantizer")
+        if quantizer is not None:
+            method = getattr(getattr(quantizer, "quantization_config", None), "quant_method", type(quantizer).__name__)
+            yield f"{type(module).__name__} was quantised by {getattr(method, 'value', method)}"
+        if "quantized" in type(module).__module__.split("."):
+            yield f"{name} of {type(module).__module__}"
+    for name, parameter in model.named_parameters():
+        if not parameter.is_floating_point():
+            yield f"{name} of {parameter.dtype}"
+
+
+def _sharded_parts(model: nn.Module) -> Iterator[str]:
+    for module in model.modules():
+        # By name, for it loads much that nobody needs who does not shard.
+        if any(kind.__name__ == "FullyShardedDataParallel" for kind in type(module).__mro__):
+            yield f"it stands in a {type(module).__name__}"
+    for name, parameter in model.named_parameters():
+        if hasattr(parameter, "device_mesh") and hasattr(parameter, "placements"):
+            yield f"{name} is a {type(parameter).__name__}"
+        if hasattr(parameter, "ds_id"):
+            yield f"{name} is a placeholder of DeepSpeed's ZeRO-3"
