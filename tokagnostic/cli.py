@@ -147,31 +147,30 @@ def overlap(arguments: Sequence[str]) -> None:
     check_page(options.html)
     check_distinct(options.output, options.csv, options.figure, options.html)
     corpus = Corpus(options)
-    from tokagnostic.evaluation.corpus_overlap.whole import with_whole_corpus
+    from tokagnostic.evaluation.corpus_overlap.whole import forget_work, whole_corpus_overlaps, with_whole_corpus
     from tokagnostic.evaluation.overlap import overlap_square
     from tokagnostic.evaluation.overlap.csv_lines import write_csv
     from tokagnostic.plots import plot_overlap, plot_overlap_square
 
+    sides = options.target, options.reference
+    wholes = None
+    if options.scope == "corpus":
+        # First, for it may be saved and go on, and refuses a folder that belongs to something else.
+        wholes = whole_corpus_overlaps(
+            corpus, *sides, options.max_order, memory_mib=options.memory_mib, folder=options.work_folder
+        )
     with progress_bar("overlap", "B", delay=1) as bar:
         square = overlap_square(
             _counted(corpus, bar),
-            options.target,
-            options.reference,
+            *sides,
             options.max_order,
             processes=options.processes,
             resamples=options.resamples,
             seed=options.seed,
         )
     intake = dataclasses.asdict(corpus.counts)
-    if options.scope == "corpus":
-        square = with_whole_corpus(
-            square,
-            corpus,
-            options.target,
-            options.reference,
-            memory_mib=options.memory_mib,
-            folder=options.work_folder,
-        )
+    if wholes is not None:
+        square = with_whole_corpus(square, wholes)
     single = len(options.target) == len(options.reference) == 1
     result = {**(square.pairs[0][0] if single else square).to_dict(), "intake": intake}
     write_result(options.output, result, options)
@@ -183,6 +182,8 @@ def overlap(arguments: Sequence[str]) -> None:
         write_config_beside(options.figure, options)
     if options.html:
         _write_overlap_page(options, [pair for row in square.pairs for pair in row])
+    if options.work_folder is not None:
+        forget_work(options.work_folder, *map(len, sides))
     left_out = ", ".join(f"{intake[name]:,} {name}" for name in ("empty", "skipped", "replaced") if intake[name])
     note = f"\nof the source's documents: {left_out}" if left_out else ""
     _print(result, (square.pairs[0][0] if single else square).to_text() + note, as_json)

@@ -72,7 +72,7 @@ class OverlapOptions(CorpusConfig):
     memory_mib: int = 512
     """With scope corpus: MiB to use beside the tokenizers."""
     work_folder: str | None = None
-    """With scope corpus: where its runs are, from which an interrupted count goes on; unset: a temporary folder."""
+    """With scope corpus: where its counts are, from which an interrupted one goes on; unset: a temporary folder."""
     output: str | None = None
     """Also write the result and its config to this JSON file."""
     csv: str | None = None

@@ -113,6 +113,11 @@ class Corpus:
                 remedy="Check the sources, documents and text_field",
             )
 
+    @property
+    def sizes(self) -> dict[str, int]:
+        """Bytes of each file among the sources, by which a file that has changed since can be told."""
+        return {name: os.path.getsize(name) for name in self._readers if os.path.isfile(name)}
+
     def digest(self) -> str:
         """SHA-256 of all documents, in lower-case hex (`documents_digest`), by one pass over the corpus."""
         return documents_digest(self)

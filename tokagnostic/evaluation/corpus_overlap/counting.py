@@ -110,7 +110,8 @@ def corpus_overlap(
             longer one takes some 60 bytes per byte while its tokens are counted.
         folder: where the runs are written, at most 16 bytes per window of both sides. An interrupted count goes on in
             it: a `Corpus` at its cursor, any other stream by leaving out as many documents as were counted, so it must
-            be the same stream. It is emptied at the end. By default a temporary folder, removed in any case.
+            be the same stream. At the end it holds the result alone, which the same count finds there. By default a
+            temporary folder, removed in any case.
         show_progress: report on stderr what was counted and what was merged, and how fast.
 
     Raises:
@@ -126,12 +127,14 @@ def corpus_overlap(
     encoders = TextEncoder.of(target), TextEncoder.of(reference)
     settings = counting_settings(*encoders, max_order) | {"corpus": _description(documents)}
     with temporary_or(folder, settings) as work:
-        counter = CorpusCounter(work, *encoders, memory_mib)
-        if not work.complete:
-            _count(documents, counter, work, show_progress)
-        capacity = counter.release()
-        with progress_bar("merge", "records", total=sum(map(len, work.runs)), shown=show_progress, delay=1) as bar:
-            counts = count_runs(work, max_order, capacity, progress=bar.update)
+        if work.result is None:
+            counter = CorpusCounter(work, *encoders, memory_mib)
+            if not work.complete:
+                _count(documents, counter, work, show_progress)
+            capacity = counter.release()
+            with progress_bar("merge", "records", total=sum(map(len, work.runs)), shown=show_progress, delay=1) as bar:
+                work.settle(count_runs(work, max_order, capacity, progress=bar.update).to_dict())
+        counts = StringCounts.from_dict(work.result, max_order)
         names = encoders[0].name or "target", encoders[1].name or "reference"
         return CorpusOverlap.of(counts, names, work.num_documents, work.num_bytes)
 
@@ -166,8 +169,8 @@ class _Source:
 
 
 def _description(documents: Iterable[AnyDocument]) -> dict[str, Any] | None:
-    """The settings of a corpus as JSON values; None for other streams."""
+    """The settings of a corpus and the sizes of its files as JSON values; None for other streams."""
     if not isinstance(documents, Corpus):
         return None
     values = {entry.name: getattr(documents.config, entry.name) for entry in fields(CorpusConfig)}
-    return values | {"data": list(documents.config.data)}
+    return values | {"data": list(documents.config.data), "sizes": documents.sizes}
