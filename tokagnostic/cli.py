@@ -153,20 +153,22 @@ def overlap(arguments: Sequence[str]) -> None:
     from tokagnostic.plots import plot_overlap, plot_overlap_square
 
     sides = options.target, options.reference
+    file = None if options.work_folder is None else Path(options.work_folder) / "documents.json"
     wholes = None
     if options.scope == "corpus":
-        # First, for it may be saved and go on, and refuses a folder that belongs to something else.
         wholes = whole_corpus_overlaps(
             corpus, *sides, options.max_order, memory_mib=options.memory_mib, folder=options.work_folder
         )
     with progress_bar("overlap", "B", delay=1) as bar:
         square = overlap_square(
-            _counted(corpus, bar),
+            corpus,
             *sides,
             options.max_order,
             processes=options.processes,
             resamples=options.resamples,
             seed=options.seed,
+            file=file,
+            progress=bar.update,
         )
     intake = dataclasses.asdict(corpus.counts)
     if wholes is not None:
@@ -182,8 +184,9 @@ def overlap(arguments: Sequence[str]) -> None:
         write_config_beside(options.figure, options)
     if options.html:
         _write_overlap_page(options, [pair for row in square.pairs for pair in row])
-    if options.work_folder is not None:
-        forget_work(options.work_folder, *map(len, sides))
+    if options.work_folder is not None and file is not None:
+        file.unlink()
+        forget_work(options.work_folder)
     left_out = ", ".join(f"{intake[name]:,} {name}" for name in ("empty", "skipped", "replaced") if intake[name])
     note = f"\nof the source's documents: {left_out}" if left_out else ""
     _print(result, (square.pairs[0][0] if single else square).to_text() + note, as_json)

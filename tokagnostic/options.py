@@ -72,7 +72,7 @@ class OverlapOptions(CorpusConfig):
     memory_mib: int = 512
     """With scope corpus: MiB to use beside the tokenizers."""
     work_folder: str | None = None
-    """With scope corpus: where its counts are, from which an interrupted one goes on; unset: a temporary folder."""
+    """Where counts are saved, from which an interrupted measurement goes on; unset: nothing outlives it."""
     output: str | None = None
     """Also write the result and its config to this JSON file."""
     csv: str | None = None
@@ -94,12 +94,6 @@ class OverlapOptions(CorpusConfig):
                 raise InvalidValueError(
                     f"the {side} {repeated!r} twice", expected="each tokenizer once on a side", remedy="Name it once"
                 )
-        if self.work_folder is not None and self.scope != "corpus":
-            raise InvalidValueError(
-                f"work_folder {self.work_folder!r} with scope {self.scope!r}",
-                expected="a work folder for scope corpus only, which is what writes runs",
-                remedy="Add --scope corpus, or leave the work folder out",
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

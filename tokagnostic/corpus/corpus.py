@@ -7,6 +7,7 @@ import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 from tokagnostic.corpus.config import CorpusConfig
 from tokagnostic.corpus.document import Document, documents_digest
@@ -114,9 +115,11 @@ class Corpus:
             )
 
     @property
-    def sizes(self) -> dict[str, int]:
-        """Bytes of each file among the sources, by which a file that has changed since can be told."""
-        return {name: os.path.getsize(name) for name in self._readers if os.path.isfile(name)}
+    def description(self) -> dict[str, Any]:
+        """The settings and the sizes of the files as JSON values, by which saved work knows its corpus again."""
+        values = {entry.name: getattr(self.config, entry.name) for entry in fields(CorpusConfig)}
+        sizes = {name: os.path.getsize(name) for name in self._readers if os.path.isfile(name)}
+        return {**values, "data": list(self.config.data), "sizes": sizes}
 
     def digest(self) -> str:
         """SHA-256 of all documents, in lower-case hex (`documents_digest`), by one pass over the corpus."""

@@ -41,7 +41,7 @@ def test_every_pair_gets_its_shares_over_the_corpus(specs, text, tmp_path) -> No
             for shares, unique in zip(pair.corpus, (True, False), strict=True):
                 assert shares.to_dict() == naive_corpus_overlap(TEXT, *sides, 3, unique=unique)
     assert not list(work.rglob("run-*"))
-    forget_work(work, 2, 2)
+    forget_work(work)
     assert not work.exists()
 
 
@@ -62,8 +62,8 @@ def test_the_command_line_fills_in_the_corpus_beside_the_documents(specs, text, 
 
 @pytest.mark.parametrize(
     "flags",
-    [("--scope", "corpus", "--memory-mib", "0"), ("--scope", "planet"), ("--work-folder", "work")],
-    ids=["no memory", "no such scope", "a work folder without runs"],
+    [("--scope", "corpus", "--memory-mib", "0"), ("--scope", "planet")],
+    ids=["no memory", "no such scope"],
 )
 def test_what_cannot_be_counted_is_refused_before_anything_is(specs, flags, capsys, monkeypatch) -> None:
     monkeypatch.setattr("tokagnostic.evaluation.overlap.overlap_square", None)

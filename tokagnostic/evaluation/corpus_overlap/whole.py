@@ -69,11 +69,10 @@ def with_whole_corpus(square: OverlapSquare, wholes: Sequence[Sequence[CorpusOve
     )
 
 
-def forget_work(folder: str | Path, num_targets: int, num_references: int) -> None:
+def forget_work(folder: str | Path) -> None:
     """Remove the results of `whole_corpus_overlaps`, and the folder if nothing else is in it."""
-    for t in range(num_targets):
-        for r in range(num_references):
-            WorkFolder.load(_of_pair(folder, t, r)).remove()
+    for path in sorted(Path(folder).glob("[0-9]*-[0-9]*")):
+        WorkFolder.load(path).remove()
     if not any(Path(folder).iterdir()):
         Path(folder).rmdir()
 
