@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tokagnostic.corpus.config import CorpusConfig
-from tokagnostic.corpus.document import Document, documents_digest
+from tokagnostic.corpus.document import Document, documents_digest, place_of
 from tokagnostic.corpus.intake import CorpusCounts, Intake
 from tokagnostic.corpus.readers import JsonLinesReader, Place, Reader, TextReader
 from tokagnostic.corpus.tables import EmbeddedReader, HubReader, ParquetReader
@@ -82,11 +82,14 @@ class Corpus:
         intake = Intake(self.config.on_bad_document)
         self.counts = intake.counts
         delivered, place = cursor.documents, Place(cursor.position, cursor.line, cursor.part)
-        limit = self.config.limit
+        limit, (begin, end) = self.config.limit, self.config.part
+        is_all = (begin, end) == (0, 1)
         for name in names[names.index(cursor.source) :]:
             if delivered == limit:
                 return
             for document, after in self._readers[name].read(place, intake):
+                if not is_all and not begin <= place_of(document) < end:
+                    continue
                 delivered += 1
                 intake.counts.documents += 1
                 intake.counts.bytes += len(document.data)
