@@ -453,7 +453,7 @@ class TestResults:
         assert list(found) == ["one", "two", "other"] and len(passes) == 5
         alone = [json.loads(call("eval", "--run", run, *arguments[5:9], "--json").out) for run in runs[1:]]
         bits = [[scores[name]["bits_per_byte"] for name in ("memory", "off")] for scores in (*found.values(), *alone)]
-        assert bits[1:3] == bits[3:] and bits[0] == bits[1] != bits[2]
+        assert bits[:3] == bits[3:] and bits[0] == bits[1] != bits[2]
         written = json.loads((tmp_path / "eval.json").read_text())
         assert written["runs"] == found and len(written["documents"]["other"]["off"]) == 12
         assert (tmp_path / "eval.png").stat().st_size > 0

@@ -101,6 +101,12 @@ class TestGGUF:
             load_host(str(files / "exact.gguf"))
 
 
+@pytest.fixture(scope="module")
+def smollm2() -> Any:
+    pytest.importorskip("gguf", reason="the extra gguf is not installed")
+    return load_host(f"package:{SMOLLM2}").eval()
+
+
 def test_a_package_that_is_not_installed_is_one_line() -> None:
     with pytest.raises(SourceError, match="package 'surely_not_installed'"):
         load_host("package:surely_not_installed")
@@ -113,33 +119,28 @@ def test_a_package_that_is_not_installed_is_one_line() -> None:
 class TestSmolLM2:
     """A real model: 135 million parameters, 30 layers, quantised to 4 bits."""
 
-    @pytest.fixture(scope="class")
-    def model(self) -> Any:
-        pytest.importorskip("gguf", reason="the extra gguf is not installed")
-        return load_host(f"package:{SMOLLM2}").eval()
-
-    def test_it_knows_english(self, model: Any) -> None:
-        assert sum(parameter.numel() for parameter in model.parameters()) == 134_515_008
+    def test_it_knows_english(self, smollm2: Any) -> None:
+        assert sum(parameter.numel() for parameter in smollm2.parameters()) == 134_515_008
         encoder = load_tokenizer(f"package:{SMOLLM2}")
         documents = [Document(" ".join(SENTENCES).encode(), "sentences")]
-        score = bits_per_byte(model, encoder, documents, context=64)
+        score = bits_per_byte(smollm2, encoder, documents, context=64)
         # A fresh model knows nothing, log2(49152) bits of each token.
         nothing = math.log2(49_152) * score.total.num_tokens / score.total.num_bytes
         assert score.bits_per_byte < 0.5 * nothing
 
-    def test_it_decodes_with_its_cache_what_it_computes_at_once(self, model: Any) -> None:
+    def test_it_decodes_with_its_cache_what_it_computes_at_once(self, smollm2: Any) -> None:
         encoder = load_tokenizer(f"package:{SMOLLM2}")
         memory = JointConfig(num_rows=211, num_heads=2, dim=4).build(HashCache.of(encoder))
-        attachment = attach(model, encoder, memory, [3])
+        attachment = attach(smollm2, encoder, memory, [3])
         with torch.no_grad():
             for parameter in attachment.reader.parameters():
                 parameter.add_(0.1 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(2)))
             ids = torch.tensor([[1, *encoder.encode(SENTENCES[0]).tolist()]])
-            generate: Any = lambda use_cache: model.generate(
+            generate: Any = lambda use_cache: smollm2.generate(
                 ids, max_new_tokens=12, do_sample=False, use_cache=use_cache, pad_token_id=0
             )
             assert torch.equal(generate(True), generate(False))
-            on = model(input_ids=ids).logits
+            on = smollm2(input_ids=ids).logits
             with attachment.disabled():
-                assert not torch.equal(model(input_ids=ids).logits, on)
+                assert not torch.equal(smollm2(input_ids=ids).logits, on)
         attachment.remove()
