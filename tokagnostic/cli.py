@@ -96,17 +96,20 @@ def export(arguments: Sequence[str]) -> None:
 
 
 def evaluate(arguments: Sequence[str]) -> None:
-    """Bits per byte of a text under a run's model, with the memory on and off."""
+    """Bits per byte of a text under the models of runs, with the memory on and off."""
     from tokagnostic.corpus import Corpus
     from tokagnostic.options import EvalOptions
 
     options, as_json = parse_flags(EvalOptions, arguments, "eval")
     check_output(options.output)
+    check_figure(options.figure)
     documents = list(Corpus(options))
-    from tokagnostic.studies.evaluation import evaluate_run, evaluation_text
+    from tokagnostic.plots import plot_controls
+    from tokagnostic.studies.evaluation import evaluate_runs, evaluation_text, without_memory
 
-    with progress_bar("eval", "B", total=2 * sum(len(document.data) for document in documents), delay=1) as bar:
-        scores = evaluate_run(
+    num_bytes = 2 * len(options.run) * sum(len(document.data) for document in documents)
+    with progress_bar("eval", "B", total=num_bytes, delay=1) as bar:
+        runs = evaluate_runs(
             options.run,
             documents,
             options.context,
@@ -114,10 +117,20 @@ def evaluate(arguments: Sequence[str]) -> None:
             batch_size=options.batch_size,
             progress=bar.update,
         )
-    result = {name: score.to_dict() for name, score in scores.items()}
-    each = {name: [dataclasses.asdict(document) for document in score.documents] for name, score in scores.items()}
-    write_result(options.output, {**result, "documents": each}, options)
-    _print(result, evaluation_text(scores), as_json)
+    results = {run: {name: score.to_dict() for name, score in scores.items()} for run, scores in runs.items()}
+    each = {
+        run: {name: [dataclasses.asdict(document) for document in score.documents] for name, score in scores.items()}
+        for run, scores in runs.items()
+    }
+    single = len(runs) == 1
+    result = next(iter(results.values())) if single else {"runs": results}
+    write_result(options.output, {**result, "documents": next(iter(each.values())) if single else each}, options)
+    if options.figure:
+        bits: dict[str, float] = {run: scores["memory"].bits_per_byte for run, scores in runs.items()}
+        plain = without_memory(runs)
+        plot_controls(bits if plain is None else {"none": plain, **bits}, options.figure)
+        write_config_beside(options.figure, options)
+    _print(result, evaluation_text(runs), as_json)
 
 
 def generate(arguments: Sequence[str]) -> None:
@@ -128,9 +141,9 @@ def generate(arguments: Sequence[str]) -> None:
     from tokagnostic.training.run import continue_prompt, load_run
 
     run = load_run(options.run)
-    texts = {"memory": continue_prompt(run, options.prompt, options.num_tokens)}
+    texts = {"memory": continue_prompt(run, options.prompt, options.num_tokens, use_cache=options.cache)}
     with run.attachment.disabled():
-        texts["off"] = continue_prompt(run, options.prompt, options.num_tokens)
+        texts["off"] = continue_prompt(run, options.prompt, options.num_tokens, use_cache=options.cache)
     _print(texts, f"--- memory on ---\n{texts['memory']}\n\n--- memory off ---\n{texts['off']}", as_json)
 
 

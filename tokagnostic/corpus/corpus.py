@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 from typing import Any
 
 from tokagnostic.corpus.config import CorpusConfig
-from tokagnostic.corpus.document import Document, documents_digest
+from tokagnostic.corpus.document import Document, documents_digest, place_of
 from tokagnostic.corpus.intake import CorpusCounts, Intake
 from tokagnostic.corpus.readers import JsonLinesReader, Place, Reader, TextReader
 from tokagnostic.corpus.tables import EmbeddedReader, HubReader, ParquetReader
@@ -94,11 +94,14 @@ class Corpus:
         met = self.counts = cursor.counts
         intake = Intake(self.config.on_bad_document, met)
         place = Place(cursor.position, cursor.line, cursor.part)
-        limit = self.config.limit
+        limit, (begin, end) = self.config.limit, self.config.part
+        is_all = (begin, end) == (0, 1)
         for name in names[names.index(cursor.source) :]:
             if met.documents == limit:
                 return
             for document, after in self._readers[name].read(place, intake):
+                if not is_all and not begin <= place_of(document) < end:
+                    continue
                 met.documents += 1
                 met.bytes += len(document.data)
                 yield document, Cursor(name, *after, **vars(met))

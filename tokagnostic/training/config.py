@@ -10,6 +10,7 @@ from tokagnostic.corpus import CorpusConfig
 from tokagnostic.errors import InvalidValueError
 from tokagnostic.host.layer import GateForm
 from tokagnostic.memory.base import require_whole
+from tokagnostic.memory.controls import Reading
 from tokagnostic.memory.kinds import JointConfig
 
 Precision = Literal["no", "bf16", "fp16"]
@@ -85,10 +86,10 @@ class FitConfig:
 
 @dataclass(frozen=True)
 class HostConfig:
-    """The host: a model of transformers by name or folder, or a fresh Llama of the given sizes."""
+    """The host: a model that transformers loads, or a fresh Llama of the given sizes."""
 
     path: str | None = None
-    """A folder or hub name of a causal language model; unset: a fresh Llama."""
+    """A causal language model: a folder, a .gguf file, package:name, or a hub name; unset: a fresh Llama."""
     width: int = 128
     """D of a fresh Llama."""
     num_layers: int = 3
@@ -106,7 +107,8 @@ class PretrainConfig:
     """
 
     tokenizer: str
-    """The host's tokenizer: hf:name, a tokenizer.json, a folder that holds one, or a name in tokenizers_cfg."""
+    """The host's tokenizer: hf:name, a file, a folder, package:name, a name in tokenizers_cfg, or for a fresh host bpe:IDS,
+    a byte-level BPE of that many ids that is trained on the corpus first."""
     output: str
     """Folder of the run: config, metrics, checkpoints, and in the end host, reader and memory."""
     corpus: CorpusConfig = field(default_factory=CorpusConfig)
@@ -115,6 +117,8 @@ class PretrainConfig:
     """A fresh memory, trained with the host; not used when memory_file is set."""
     memory_file: str | None = None
     """A memory file, read frozen: only the reader and the host are trained."""
+    reading: Reading = "frozen"
+    """With memory_file: read it as it is, or for comparison noise, its rows in another order, or single tokens only."""
     train_table: bool = False
     """With memory_file: go on training the table (a warm start)."""
     train_host: bool = True
@@ -130,14 +134,33 @@ class PretrainConfig:
     """Go on from the newest checkpoint in the output folder."""
 
     def __post_init__(self) -> None:
+        if self.trained_ids is not None and not (self.trained_ids > 256 and self.host.path is None):
+            raise InvalidValueError(
+                f"tokenizer {self.tokenizer!r}" + (f" for the host {self.host.path!r}" if self.host.path else ""),
+                expected="bpe:IDS with more than 256 ids, and a fresh host",
+                remedy="Raise the number, or name the tokenizer that the host was trained with",
+            )
         _require_choice("gate", self.gate, GateForm)
+        _require_choice("reading", self.reading, Reading)
         require_whole("conv_kernel", self.conv_kernel, 0)
+        if self.reading != "frozen" and (self.memory_file is None or self.train_table):
+            raise InvalidValueError(
+                f"reading {self.reading!r} {'with train_table' if self.train_table else 'without memory_file'}",
+                expected="a memory file whose reading is to be compared, its table frozen",
+                remedy="Name a memory_file and leave train_table out, or leave reading out",
+            )
         if self.train_table and self.memory_file is None:
             raise InvalidValueError(
                 "train_table without memory_file",
                 expected="a memory file whose table is to be trained on",
                 remedy="Name a memory_file, or leave train_table out: a fresh memory is always trained",
             )
+
+    @property
+    def trained_ids(self) -> int | None:
+        """Ids of a tokenizer that is trained on the corpus; None where the tokenizer is there already."""
+        scheme, _, num_ids = self.tokenizer.partition(":")
+        return int(num_ids) if scheme == "bpe" and num_ids.isdecimal() else None
 
 
 @dataclass(frozen=True)
