@@ -54,6 +54,7 @@ FLOORS = (
     ("studies",),
     ("bench",),
     ("flags", "options", "outputs"),
+    ("verbs",),
     ("cli",),
     ("__main__",),
 )

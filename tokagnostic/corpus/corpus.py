@@ -120,9 +120,10 @@ class Corpus:
     @property
     def description(self) -> dict[str, Any]:
         """The settings and the sizes of the files as JSON values, by which saved work knows its corpus again."""
-        values = {entry.name: getattr(self.config, entry.name) for entry in fields(CorpusConfig)}
+        given = {entry.name: getattr(self.config, entry.name) for entry in fields(CorpusConfig)}
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
         sizes = {name: os.path.getsize(name) for name in self._readers if os.path.isfile(name)}
-        return {**values, "data": list(self.config.data), "sizes": sizes}
+        return {**values, "sizes": sizes}
 
     def digest(self) -> str:
         """SHA-256 of all documents, in lower-case hex (`documents_digest`), by one pass over the corpus."""

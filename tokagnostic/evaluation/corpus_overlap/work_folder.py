@@ -172,4 +172,10 @@ def _is_own(path: Path) -> bool:
 
 def _difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     names = [name for name in wanted if found.get(name) != wanted[name]]
-    return ", ".join(f"{name} {found.get(name)!r} and not {wanted[name]!r}" for name in names)
+    parts = []
+    for name in names:
+        if isinstance(found.get(name), dict) and isinstance(wanted[name], dict):
+            parts.append(f"{name}: {_difference(found[name], wanted[name])}")
+        else:
+            parts.append(f"{name} {found.get(name)!r} and not {wanted[name]!r}")
+    return ", ".join(parts)
