@@ -165,6 +165,9 @@ def _assemble(config: PretrainConfig, encoder: TextEncoder) -> tuple[Attachment,
         # A run takes minutes to days, the digests of its memory seconds: damage is told before, not by a bad loss.
         memory = load_memory(config.memory_file, cache, trainable=config.train_table, verify=True)
         memory_facts = recipe.identity
+    if config.fit.table_dtype == "bf16" and not memory.frozen:
+        for table in memory.parameters():
+            table.data = table.data.bfloat16()
     if memory.num_tables not in (1, len(config.layers)):
         raise TrainingError(
             f"{len(config.layers)} layers for a memory of {memory.num_tables} tables",
