@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any
 
@@ -19,14 +20,18 @@ from numba.extending import overload
 from torch import Tensor
 
 from tokagnostic.training.grouping_numba import Lookups, grouped
+from tokagnostic.training.prefetch_numba import prefetch
 from tokagnostic.training.rowwise_torch import LOW, MULTIPLIER, STRIDE
 
 LEAST_PER_THREAD = 2**16
 """Numbers below which another thread costs more than it helps."""
-LINE = 16
-"""Numbers of fp32 in a cache line; a constant, since a stride that the compiler does not know costs a third of a step."""
-BLOCK = 32
-"""Rows that are fetched together: some tens of kilobytes with all that belongs to them."""
+LINE = 64
+"""Bytes of a cache line; where lines are longer, some are asked for twice."""
+AHEAD = 8
+"""Rows that are asked for before they are needed: a processor waits for many lines in the time of one, but does not look
+so far ahead itself."""
+LARGEST_LISTED = 2**16
+"""Counts whose corrections are listed at most: an exponential takes a fifth of the time of a row."""
 FAST = {"reassoc", "contract", "nsz"}
 """Sums over a row may be taken in any order, as vector instructions need; NaN and infinity stay what they are."""
 
@@ -63,7 +68,7 @@ def rmsprop_step(
     """Update the rows that were looked up; as `rowwise_torch.rmsprop_step`."""
     numbers = [np.float32(number) for number in (lr, beta, 1 - beta, eps)]
     state = (_numpy(table), moments.numpy(), counts.numpy())
-    _spread(_rmsprop, grouped(gradient), *state, *numbers, _log(beta), seed)
+    _spread(_rmsprop, grouped(gradient), *state, *numbers, _log(beta), _corrections(beta), seed)
 
 
 def adam_step(
@@ -82,11 +87,21 @@ def adam_step(
     numbers = [np.float32(number) for beta in betas for number in (beta, 1 - beta)]
     logs = [_log(beta) for beta in betas]
     state = (_numpy(table), means.numpy(), moments.numpy().reshape(len(moments), -1), counts.numpy())
-    _spread(_adam, grouped(gradient), *state, lr, *numbers, *logs, np.float32(eps), moments.ndim == 1, seed)
+    corrections = [_corrections(beta) for beta in betas]
+    rest = (np.float32(eps), moments.ndim == 1, seed)
+    _spread(_adam, grouped(gradient), *state, np.float32(lr), *numbers, *logs, *corrections, *rest)
 
 
 def _log(beta: float) -> float:
     return math.log(beta) if beta > 0 else -math.inf
+
+
+@lru_cache(maxsize=16)
+def _corrections(beta: float) -> np.ndarray:
+    """1 - beta ** count for every count up to that from which on it is 1, or some of them, float32 [.]."""
+    num_counts = math.ceil(-26 * math.log(2) / math.log(beta)) if beta > 0 else 1
+    counts = np.arange(min(num_counts, LARGEST_LISTED) + 1)
+    return -np.expm1(counts * _log(beta)).astype(np.float32) if beta > 0 else (counts > 0).astype(np.float32)
 
 
 def _numpy(table: Tensor) -> np.ndarray:
@@ -124,65 +139,66 @@ def _sum_rows(begin, end, rows, starts, order, values, totals):
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
-def _rmsprop(begin, end, rows, starts, order, values, table, moments, counts, lr, beta, rest, eps, log_beta, seed):
-    dim = table.shape[1]
-    step = np.empty((1, dim), dtype=np.float32)
-    seen = np.float32(0)
-    for block in range(begin, end, BLOCK):
-        next_block = min(block + BLOCK, end)
-        for u in range(block, next_block):
-            seen += moments[rows[u]] + np.float32(counts[rows[u]])
-        seen += _fetch(rows, block, next_block, table)
-        seen += _fetch(order, starts[block], starts[next_block], values)
-        for u in range(block, next_block):
-            row = rows[u]
-            _sum_row(order, starts[u], starts[u + 1], values, step, 0)
-            count = counts[row] + 1
-            moment = moments[row] * beta + _mean_square(step) * rest
-            counts[row], moments[row] = count, moment
-            correction = np.float32(-np.expm1(count * log_beta))
-            scale = lr / (np.sqrt(moment / correction) + eps)
-            for d in range(dim):
-                step[0, d] *= scale
-            _subtract(table, row, step, count, seed)
-    return seen
+def _rmsprop(
+    begin, end, rows, starts, order, values, table, moments, counts, lr, beta, rest, eps, log_beta, corrections, seed
+):
+    total = np.empty((1, table.shape[1]), dtype=np.float32)
+    for u in range(begin, end):
+        ahead = min(u + AHEAD, end - 1)
+        _fetch_row(values, order[starts[ahead]])
+        _fetch_row(table, rows[ahead])
+        prefetch(moments.ctypes.data + rows[ahead] * moments.itemsize)
+        prefetch(counts.ctypes.data + rows[ahead] * counts.itemsize)
+        row, only = rows[u], order[starts[u]]
+        is_single = starts[u + 1] - starts[u] == 1
+        if is_single:
+            square = _mean_square(values, only)
+        else:
+            _sum_row(order, starts[u], starts[u + 1], values, total, 0)
+            square = _mean_square(total, 0)
+        count = counts[row] + 1
+        moment = moments[row] * beta + square * rest
+        counts[row], moments[row] = count, moment
+        scale = lr / (np.sqrt(moment / _correction(count, log_beta, corrections)) + eps)
+        # A gradient that is no sum is read where it lies.
+        if is_single:
+            _subtract(table, row, values, only, scale, count, seed)
+        else:
+            _subtract(table, row, total, 0, scale, count, seed)
 
 
 @njit(cache=True, nogil=True, error_model="numpy", fastmath=FAST)
 def _adam(
-    begin, end, rows, starts, order, values, table, means, moments, counts,
-    lr, first, first_rest, second, second_rest, log_first, log_second, eps, per_row, seed,
+    begin, end, rows, starts, order, values, table, means, moments, counts, lr,
+    first, first_rest, second, second_rest, log_first, log_second, first_corrections, second_corrections,
+    eps, per_row, seed,
 ):  # fmt: skip
     dim = table.shape[1]
     step = np.empty((1, dim), dtype=np.float32)
-    seen = np.float32(0)
-    for block in range(begin, end, BLOCK):
-        next_block = min(block + BLOCK, end)
-        seen += _fetch(order, starts[block], starts[next_block], values)
-        seen += _fetch(rows, block, next_block, table)
-        seen += _fetch(rows, block, next_block, means)
-        seen += _fetch(rows, block, next_block, moments)
-        for u in range(block, next_block):
-            row = rows[u]
-            _sum_row(order, starts[u], starts[u + 1], values, step, 0)
-            count = counts[row] + 1
-            counts[row] = count
-            rate = np.float32(-lr / np.expm1(count * log_first))
-            correction = np.float32(-1 / np.expm1(count * log_second))
-            square = _mean_square(step)
+    for u in range(begin, end):
+        ahead = min(u + AHEAD, end - 1)
+        _fetch_row(values, order[starts[ahead]])
+        _fetch_row(table, rows[ahead])
+        _fetch_row(means, rows[ahead])
+        _fetch_row(moments, rows[ahead])
+        prefetch(counts.ctypes.data + rows[ahead] * counts.itemsize)
+        row = rows[u]
+        _sum_row(order, starts[u], starts[u + 1], values, step, 0)
+        count = counts[row] + 1
+        counts[row] = count
+        rate = lr / _correction(count, log_first, first_corrections)
+        correction = np.float32(1) / _correction(count, log_second, second_corrections)
+        for d in range(dim):
+            means[row, d] = means[row, d] * first + step[0, d] * first_rest
+        if per_row:
+            moments[row, 0] = moments[row, 0] * second + _mean_square(step, 0) * second_rest
+            scale = rate / (np.sqrt(moments[row, 0] * correction) + eps)
+            _subtract(table, row, means, row, scale, count, seed)
+        else:
             for d in range(dim):
-                means[row, d] = means[row, d] * first + step[0, d] * first_rest
-            if per_row:
-                moments[row, 0] = moments[row, 0] * second + square * second_rest
-                scale = rate / (np.sqrt(moments[row, 0] * correction) + eps)
-                for d in range(dim):
-                    step[0, d] = means[row, d] * scale
-            else:
-                for d in range(dim):
-                    moments[row, d] = moments[row, d] * second + step[0, d] * step[0, d] * second_rest
-                    step[0, d] = means[row, d] * rate / (np.sqrt(moments[row, d] * correction) + eps)
-            _subtract(table, row, step, count, seed)
-    return seen
+                moments[row, d] = moments[row, d] * second + step[0, d] * step[0, d] * second_rest
+                step[0, d] = means[row, d] / (np.sqrt(moments[row, d] * correction) + eps)
+            _subtract(table, row, step, 0, rate, count, seed)
 
 
 # What follows is put into the kernels, and gets whole arrays with the places in them: a view of a row would be counted
@@ -190,18 +206,13 @@ def _adam(
 
 
 @njit(inline="always")
-def _fetch(rows, begin, end, numbers):
-    """Read something of every cache line of some rows, float32 or uint16 [.., dim], all at once: a processor waits for
-    many lines in the time of one, but does not look far enough ahead to ask for those of the next row while it computes.
-    """
-    dim = numbers.shape[1]
-    seen = np.float32(0)
-    for i in range(begin, end):
-        row = rows[i]
-        for d in range(0, dim, LINE):
-            seen += np.float32(numbers[row, d])
-        seen += np.float32(numbers[row, dim - 1])
-    return seen
+def _fetch_row(numbers, row):
+    """Ask for every cache line of a row, float32 or uint16 [.., dim]."""
+    width = numbers.shape[1] * numbers.itemsize
+    address = numbers.ctypes.data + row * width
+    for offset in range(0, width, LINE):
+        prefetch(address + offset)
+    prefetch(address + width - 1)
 
 
 @njit(inline="always")
@@ -218,30 +229,38 @@ def _sum_row(order, begin, end, values, totals, at):
 
 
 @njit(inline="always")
-def _mean_square(numbers):
-    """Of float32 [1, dim]."""
+def _mean_square(numbers, at):
+    """Of one row of float32 [.., dim]."""
     total = np.float32(0)
     for d in range(numbers.shape[1]):
-        total += numbers[0, d] * numbers[0, d]
+        total += numbers[at, d] * numbers[at, d]
     return total / np.float32(numbers.shape[1])
 
 
-def _subtract(table, row, step, count, seed):
-    """Move one row of a table, float32 or the bits of bfloat16 [R, dim], by a step, float32 [1, dim]."""
+@njit(inline="always")
+def _correction(count, log_beta, corrections):
+    """1 - beta ** count, float32; looked up as long as it is listed."""
+    if count < len(corrections):
+        return corrections[count]
+    return np.float32(-np.expm1(count * log_beta))
+
+
+def _subtract(table, row, step, at, scale, count, seed):
+    """Move one row of a table, float32 or the bits of bfloat16 [R, dim], by scale times step[at], float32 [.., dim]."""
     raise NotImplementedError("compiled code calls one of the functions below")
 
 
 @overload(_subtract, inline="always")
-def _subtract_by_dtype(table, row, step, count, seed):
+def _subtract_by_dtype(table, row, step, at, scale, count, seed):
     return _subtract_fp32 if table.dtype == types.float32 else _subtract_bf16
 
 
-def _subtract_fp32(table, row, step, count, seed):
+def _subtract_fp32(table, row, step, at, scale, count, seed):
     for d in range(table.shape[1]):
-        table[row, d] -= step[0, d]
+        table[row, d] -= step[at, d] * scale
 
 
-def _subtract_bf16(table, row, step, count, seed):
+def _subtract_bf16(table, row, step, at, scale, count, seed):
     """As `rowwise_torch.stochastic_bf16`, on the bits of the numbers."""
     key = _mix(_mix((row & LOW) ^ seed) + count & LOW)
     numbers = np.empty(table.shape[1], dtype=np.float32)
@@ -249,15 +268,15 @@ def _subtract_bf16(table, row, step, count, seed):
     for d in range(table.shape[1]):
         bits[d] = np.uint32(table[row, d]) << np.uint32(16)
     for d in range(table.shape[1]):
-        numbers[d] -= step[0, d]
+        numbers[d] -= step[at, d] * scale
     for d in range(table.shape[1]):
         number = np.int64(bits[d])
-        if number & 0x7F800000 != 0x7F800000:
-            number += _mix(key ^ (d * STRIDE & LOW)) >> 16
-        table[row, d] = np.uint16(number >> 16 & 0xFFFF)
+        is_finite = number & 0x7F800000 != 0x7F800000
+        noise = (_mix(key ^ (d * STRIDE & LOW)) >> 16) * is_finite
+        table[row, d] = np.uint16(number + noise >> 16 & 0xFFFF)
 
 
-@njit(inline="always")
+@njit(cache=True, nogil=True)
 def _mix(number):
     """As `rowwise_torch._mix`."""
     for _ in range(2):
