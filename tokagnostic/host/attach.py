@@ -43,7 +43,7 @@ def attach(
 
     Inside the host, as `tokagnostic`, stand the reader (one `MemoryLayer` per layer) and the memory, so that trainers and
     device moves see them; the host's own `save_pretrained` leaves them out. A cast of the host (`model.to(torch.bfloat16)`,
-    `model.half()`) moves them but does not round them: a trainable table needs fp32, a frozen one keeps the dtype of its
+    `model.half()`) moves them but does not round them: a trainable table is fp32, or bf16 on purpose, a frozen one keeps the dtype of its
     file. To cast them on purpose, cast `attachment.reader` or the memory itself.
 
     LoRA through peft goes below, attached to a model that peft has made, or on top; there peft freezes whatever is not its

@@ -14,6 +14,8 @@ from tokagnostic.memory.controls import Reading
 from tokagnostic.memory.kinds import JointConfig
 
 Precision = Literal["no", "bf16", "fp16"]
+TableRule = Literal["rowwise_rmsprop", "rowwise_adam", "lazy_adam"]
+TableDtype = Literal["fp32", "bf16"]
 
 _LEAST_WHOLE = {
     "num_steps": 1,
@@ -53,13 +55,20 @@ class FitConfig:
     learning_rate: float = 2e-3
     """Peak rate of AdamW for host and reader."""
     table_rate_factor: float = 15.0
-    """Peak rate of the memory's table, as a multiple of learning_rate; it belongs to the row-wise optimizer."""
+    """Peak rate of the memory's table, as a multiple of learning_rate; it belongs to the rule, and 15 to row-wise RMSProp."""
+    table_optimizer: TableRule = "rowwise_rmsprop"
+    """Rule for the memory's table: row-wise RMSProp with 8 bytes of state per row, or Adam of the rows that are looked up
+    with 4 (rowwise_adam: one second moment per row) or 8 bytes per number (lazy_adam)."""
+    table_dtype: TableDtype = "fp32"
+    """Precision of the table in training; bf16 halves its memory and rounds updates up or down by chance."""
     warmup_share: float = 0.05
     """Share of the updates in which the rates rise, before they fall along a cosine."""
     weight_decay: float = 0.1
     """AdamW's, on matrices only; a memory's table has none."""
     clip_norm: float = 1.0
     """Largest norm of the gradient of host and reader together, 0 for any; the table's updates have their own scale."""
+    clip_table: bool = False
+    """Count the table's gradient in that norm and scale it along, as if it were dense."""
     precision: Precision = "no"
     """Mixed precision of Accelerate; parameters and tables stay in fp32."""
     seed: int = 0
@@ -82,6 +91,8 @@ class FitConfig:
                     f"{name} = {value!r}", expected=f"a finite number, {bound}", remedy=f"Set {name} to such a number"
                 )
         _require_choice("precision", self.precision, Precision)
+        _require_choice("table_optimizer", self.table_optimizer, TableRule)
+        _require_choice("table_dtype", self.table_dtype, TableDtype)
 
 
 @dataclass(frozen=True)

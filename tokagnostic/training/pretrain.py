@@ -180,6 +180,9 @@ def _assemble(config: PretrainConfig, encoder: TextEncoder) -> tuple[Attachment,
         else:
             memory = load_reading(config.reading, config.memory_file, cache, config.fit.seed, verify=True)
         memory_facts = recipe.identity
+    if config.fit.table_dtype == "bf16" and not memory.frozen:
+        for table in memory.parameters():
+            table.data = table.data.bfloat16()
     if memory.num_tables not in (1, len(config.layers)):
         raise TrainingError(
             f"{len(config.layers)} layers for a memory of {memory.num_tables} tables",
