@@ -41,7 +41,7 @@ def as_values(counts) -> list:
 
 
 class TestSeveralProcesses:
-    @pytest.mark.parametrize("processes", [2, 3])
+    @pytest.mark.parametrize("processes", [2, pytest.param(3, marks=pytest.mark.slow)])
     def test_count_what_one_counts_to_the_last_bit(self, encoders, small_batches, tmp_path, processes) -> None:
         encoders[0].save(tmp_path / "saved")
         targets, references = [str(tmp_path / "saved"), encoders[1]], [encoders[2], encoders[1]]
@@ -54,8 +54,7 @@ class TestSeveralProcesses:
                 pair[name] for row in as_values(plain) for pair in row
             ]
 
-    @pytest.mark.parametrize("processes", [1, 2])
-    @pytest.mark.parametrize("stop_after", [0, 1, 3])
+    @pytest.mark.parametrize(("processes", "stop_after"), [(1, 0), (1, 1), (1, 3), (2, 2)])
     def test_go_on_where_an_interrupted_count_had_saved(
         self, encoders, small_batches, tmp_path, monkeypatch, processes, stop_after
     ) -> None:
