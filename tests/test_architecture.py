@@ -19,7 +19,7 @@ FILES = sorted(PACKAGE.rglob("*.py"))
 LONG = 300
 
 DOORS = {
-    "numba": ("hashing/*.py", "evaluation/overlap/*.py", "evaluation/corpus_overlap/*.py", "training/*_numba.py"),
+    "numba": ("hashing/*.py", "*/*_numba.py", "evaluation/overlap/*.py", "evaluation/corpus_overlap/*.py"),
     "llvmlite": ("hashing/*.py", "training/*_numba.py"),
     "triton": ("*/*_triton.py",),
     "safetensors": ("memory/*.py", "host/saving.py", "hashing/cache.py", "training/checkpoint.py"),

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformers import DynamicCache
 
 from tokagnostic.errors import HostError
-from tokagnostic.host.history import history_of
+from tokagnostic.host.history import History, history_of
 from tokagnostic.host.inputs import document_starts, read_inputs
 
 IDS = torch.tensor([[5, 6, 7, 8]])
@@ -132,3 +132,14 @@ def test_a_mask_of_any_form_will_do_if_the_keys_are_known() -> None:
     arguments = {"input_ids": IDS, "attention_mask": torch.ones(1, 1, 3, 4), "position_ids": torch.zeros(3, 1, 4)}
     inputs = read_inputs(arguments, boundaries=False)
     assert (inputs.real, inputs.starts) == (None, None)
+
+
+@pytest.mark.parametrize("flags", [[1], [0], [1, 0], [1, 1]], ids=str)
+def test_one_position_behind_others_is_masked_where_its_flag_says_so(flags: list[int]) -> None:
+    """Decoding with padding: one row and several, of which the last position alone belongs to the call."""
+    ids = torch.full((len(flags), 1), 5)
+    keys = torch.zeros(len(flags), 3, 2, dtype=torch.int64)
+    before = History.of(0, ids.expand(-1, 3), torch.zeros(len(flags), 3, dtype=torch.bool), keys, None)
+    mask = torch.tensor([[1, 0, 1, flag] for flag in flags])
+    inputs = read_inputs({"input_ids": ids, "attention_mask": mask}, history=before)
+    assert inputs.masked_ids.flatten().tolist() == [5 if flag else -1 for flag in flags]

@@ -155,7 +155,7 @@ def _own_work(host: HostConfig, cache: HashCache, memory: JointConfig, num_token
                 attachment.layer(slot).value(features)
 
     # A call takes well under a millisecond: many repetitions find a quiet moment of the machine.
-    on, off, limit = best_seconds(decode, decode_without, project, repeats=10 * repeats)
+    on, off, limit = best_seconds(decode, decode_without, project, repeats=50 * repeats)
     name = "the reader's projections alone, the limit; the bar is 200 us"
     own, alone = 1e6 * (on - off) / num_tokens, 1e6 * limit / num_tokens
     return [bench_row("the memory's own work per decoded token", own, "us", name, alone, less_is_better=True)]

@@ -4,18 +4,34 @@ from __future__ import annotations
 
 from functools import cache
 from importlib.util import find_spec
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
 import numpy as np
 
 from tokagnostic.errors import InvalidValueError
 from tokagnostic.hashing.cache import HashCache
+from tokagnostic.hashing.continuing_numba import continue_keys
 from tokagnostic.hashing.windows_numba import window_keys
 
 if TYPE_CHECKING:
     from torch import Tensor, device
 
 Array = TypeVar("Array", np.ndarray, "Tensor")
+
+
+class Past(Protocol):
+    """The positions before a call's first, of which each backend asks what it needs to hash on."""
+
+    @property
+    def last_keys(self) -> Tensor | None:
+        """Keys at the last positions, one or more, int64 [B, P, N]; None if they are not known."""
+
+    @property
+    def last_waiting(self) -> Tensor | None:
+        """Whether a segment waits for its first bytes after each of them, bool [B, P]; None where none ever does."""
+
+    def tail(self, length: int) -> tuple[Tensor, Tensor]:
+        """Ids, int64, and starts, bool, [B, up to length] each, behind which hashing goes on as behind all of them."""
 
 
 class NgramHasher:
@@ -43,12 +59,14 @@ class NgramHasher:
         self.max_order = max_order
         self._tensors: dict[device, tuple[Tensor, Tensor, Tensor]] = {}
 
-    def __call__(self, input_ids: Array, starts: Array | None = None) -> Array:
+    def __call__(self, input_ids: Array, starts: Array | None = None, past: Past | None = None) -> Array:
         """Hash every window that ends at each position.
 
         Args:
             input_ids: token ids, integer [T] or [B, T], NumPy or tensor; an id below 0 is masked and breaks windows.
-            starts: True at the first position of each document, bool, same shape; by default position 0 of every row.
+            starts: True at the first position of each document, bool, same shape; by default position 0 of every row, or
+                none behind a past.
+            past: what stands before the first position of tensors [B, T]; by default nothing.
 
         Returns:
             Keys, int64 [..., N], of the kind and on the device of the ids; -1 where no window exists.
@@ -59,6 +77,8 @@ class NgramHasher:
         """
         if isinstance(input_ids, np.ndarray):
             return window_keys(input_ids, starts, self.cache, self.max_order)
+        if past is not None:
+            return self._behind(past, input_ids, starts)
         import torch
 
         if input_ids.is_cpu and not torch.compiler.is_compiling():
@@ -75,13 +95,26 @@ class NgramHasher:
             input_ids, starts, *self.on(input_ids.device), prefix=self.cache.prefix, max_order=self.max_order
         )
 
+    def _behind(self, past: Past, input_ids: Tensor, starts: Tensor | None) -> Tensor:
+        import torch
+
+        if starts is None:
+            starts = torch.zeros_like(input_ids, dtype=torch.bool)
+        last_keys = past.last_keys
+        here = input_ids.is_cpu and input_ids.dtype == torch.int64 and starts.is_cpu and starts.dtype == torch.bool
+        if last_keys is not None and here and last_keys.is_cpu:
+            return continue_keys(input_ids, starts, last_keys, past.last_waiting, self.cache, self.max_order)
+        old_ids, old_starts = past.tail(max(1, self.max_order - 1))
+        keys = self(torch.cat((old_ids, input_ids), dim=1), torch.cat((old_starts, starts), dim=1))
+        return keys[:, old_ids.shape[1] :]
+
     def waiting(self, input_ids: Tensor, starts: Tensor, before: Tensor | None = None) -> Tensor | None:
         """Whether after each position a segment waits for its first bytes; None where no space is ever invented.
 
         Args:
             input_ids: token ids, int64 [B, T].
             starts: True at the first position of each document, bool [B, T].
-            before: the answer for the position before the first, bool [B]; by default False.
+            before: the answers for positions before the first, bool [B, P], of which the last counts; by default False.
 
         Returns:
             The answers, bool [B, T], by which a sequence can be hashed on from any position.
@@ -93,7 +126,7 @@ class NgramHasher:
         steps = self.on(input_ids.device)[0]
         known = (input_ids >= 0) & (input_ids < len(steps))
         has_bytes = (steps[input_ids * known, 1] != 0) & known
-        return waiting_segments(has_bytes, starts, self.cache.prefix, before)
+        return waiting_segments(has_bytes, starts, self.cache.prefix, None if before is None else before[:, -1])
 
     @property
     def num_unknown_ids(self) -> int:

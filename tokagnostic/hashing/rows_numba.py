@@ -70,7 +70,7 @@ def rows_of_keys(keys: np.ndarray, heads: HeadArrays) -> np.ndarray:
     """
     flat = np.ascontiguousarray(keys, dtype=np.int64).reshape(1, -1)
     rows = np.empty(flat.size * heads.num_heads, dtype=np.int64)
-    _rows_of_keys(flat, heads.table, heads.num_heads, heads.fast, rows, 0)
+    fill_rows(flat, heads.table, heads.num_heads, heads.fast, rows, 0)
     return rows.reshape(*np.shape(keys), heads.num_heads)
 
 
@@ -128,13 +128,13 @@ def _window_rows(ids, starts, steps, start_steps, rule, max_order, heads, num_he
             first = b * num_positions + begin
             if bad >= 0:
                 return first + bad
-            _rows_of_keys(orders[:, 1 : end - begin + 1], heads, num_heads, fast, rows, first * max_order * num_heads)
+            fill_rows(orders[:, 1 : end - begin + 1], heads, num_heads, fast, rows, first * max_order * num_heads)
             orders[:, 0] = orders[:, end - begin]
     return -1
 
 
 @njit(cache=True, nogil=True)
-def _rows_of_keys(keys, heads, num_heads, fast, rows, place):
+def fill_rows(keys, heads, num_heads, fast, rows, place):
     """Fill rows, flat [.., T * N * K, ..] from `place` on, for the keys [N, T]."""
     max_order, num_positions = keys.shape
     num_padded = heads.shape[1]

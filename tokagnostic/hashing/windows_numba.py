@@ -43,7 +43,7 @@ def window_keys(input_ids: np.ndarray, starts: np.ndarray | None, cache: HashCac
     ids, flags = kernel_inputs(input_ids, starts)
     keys = np.empty((*ids.shape, max_order), dtype=np.int64)
     state = fresh_state(len(ids), max_order)
-    bad = _window_keys(ids, flags, cache.steps, cache.start_steps, RULES[cache.prefix], *state, keys)
+    bad = fill_keys(ids, flags, cache.steps, cache.start_steps, RULES[cache.prefix], *state, keys)
     if bad >= 0:
         raise unknown_id(ids, bad, cache)
     return keys.reshape(*np.shape(input_ids), max_order)
@@ -81,7 +81,7 @@ class WindowStream:
             flags[:, :1] = not self._begun
         keys = np.empty((*ids.shape, self.max_order), dtype=np.int64)
         cache = self.cache
-        bad = _window_keys(
+        bad = fill_keys(
             ids,
             flags,
             cache.steps,
@@ -148,7 +148,7 @@ def unknown_id(ids: np.ndarray, place: int, cache: HashCache) -> InvalidValueErr
 
 
 @njit(cache=True, nogil=True)
-def _window_keys(ids, starts, steps, start_steps, rule, last_keys, at_segment_start, keys):
+def fill_keys(ids, starts, steps, start_steps, rule, last_keys, at_segment_start, keys):
     """Fill keys [B, T, N]; returns where the first id is that the cache does not have, or -1."""
     num_positions = ids.shape[1]
     max_order = keys.shape[2]

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 MOST_WAITING = 64
-"""Reads that are put aside before they are added up."""
+"""Positions that are put aside before they are added up."""
 
 
 @dataclass(frozen=True)
@@ -36,11 +36,13 @@ class ReadCounter:
         self._num_found: Tensor | int = 0
         self._gate_sum: Tensor | float = 0.0
         self._waiting: list[tuple[Tensor, Tensor]] = []
+        self._num_waiting = 0
 
-    def add(self, has_window: Tensor, gate: Tensor) -> None:
-        """Count one read: where there was a window, bool [B, T], and the gate, float [B, T, 1]."""
-        self._waiting.append((has_window, gate.detach()))
-        if len(self._waiting) == MOST_WAITING:
+    def add(self, keys: Tensor, gate: Tensor) -> None:
+        """Count one read: the keys, int64 [B, T, N], -1 for no window, and the gate, float [B, T, 1]."""
+        self._waiting.append((keys, gate.detach() if gate.requires_grad else gate))
+        self._num_waiting += gate.numel()
+        if self._num_waiting >= MOST_WAITING:
             self._add_up()
 
     def summary(self, layer: int) -> LayerReads:
@@ -51,11 +53,11 @@ class ReadCounter:
         return LayerReads(layer, self._num_positions, num_found, mean)
 
     def _add_up(self) -> None:
-        waiting, self._waiting = self._waiting, []
+        waiting, self._waiting, self._num_waiting = self._waiting, [], 0
         if not waiting:
             return
         gates = torch.cat([gate.flatten() for _, gate in waiting])
-        found = torch.cat([has_window.flatten() for has_window, _ in waiting]).to(gates.device)
+        found = (torch.cat([keys.flatten(0, 1) for keys, _ in waiting]) >= 0).any(dim=1).to(gates.device)
         self._num_positions += found.numel()
         self._num_found = found.sum() + self._num_found
         self._gate_sum = (gates * found).sum(dtype=torch.float32) + self._gate_sum

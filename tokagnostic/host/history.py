@@ -10,7 +10,7 @@ nothing of a sequence lives on a module.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -24,23 +24,36 @@ HISTORY = "_tokagnostic_history"
 """Attribute of a cache: the history of the sequences it holds."""
 
 
-@dataclass(frozen=True, eq=False)
-class Pieces:
-    """One long tensor in pieces of falling lengths, so that adding a position does not copy all before it.
+FAN = 16
+"""Pieces of one size that are left as they are."""
 
-    The lengths at least halve from piece to piece, as the digits of a binary counter: each number is copied about
-    log2(T) times in all, and there are about as many pieces.
+
+@dataclass(eq=False)
+class Pieces:
+    """One long tensor in pieces, so that adding a position copies nothing, but for a few before it now and then.
+
+    `FAN` pieces become one as soon as they are of one size, as the digits of a counter to the base FAN carry over: each
+    number is copied about log_FAN(T) times in all, and there are fewer than FAN times as many pieces.
     """
 
     pieces: tuple[Tensor, ...]
     """In order, [B, T_i, ...] each."""
+    length: int
+    """T: positions of all of them."""
+
+    @classmethod
+    def of(cls, whole: Tensor) -> Pieces:
+        """One piece, [B, T, ...]."""
+        return cls((whole,), whole.shape[1])
 
     def with_piece(self, piece: Tensor) -> Pieces:
         """These pieces and another one behind them."""
-        pieces = list(self.pieces)
-        while pieces and pieces[-1].shape[1] < 2 * piece.shape[1]:
-            piece = torch.cat((pieces.pop(), piece), dim=1)
-        return Pieces((*pieces, piece))
+        if piece.shape[1] == 0:
+            return self
+        pieces = (*self.pieces, piece)
+        while len(pieces) >= FAN and pieces[-FAN].shape[1] < FAN * pieces[-1].shape[1]:
+            pieces = (*pieces[:-FAN], torch.cat(pieces[-FAN:], dim=1))
+        return Pieces(pieces, self.length + piece.shape[1])
 
     def tail(self, length: int) -> Tensor:
         """The last positions, [B, up to length, ...]."""
@@ -54,28 +67,60 @@ class Pieces:
 
     def map(self, change: Callable[[Tensor], Tensor]) -> Pieces:
         """The whole, changed, as one piece."""
-        return Pieces((change(torch.cat(self.pieces, dim=1)),))
+        return Pieces.of(change(torch.cat(self.pieces, dim=1)))
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(eq=False)
 class History:
-    """The positions that a cache holds, as the memory saw them. Never changed, only replaced."""
+    """The positions that a cache holds, as the memory saw them. Never changed, only replaced.
+
+    Neither it nor its pieces are frozen: some are made per decoded token, and frozen ones take four times as long.
+    """
 
     owner: int
     """Number of the attachment that wrote it."""
-    input_ids: Tensor
+    input_ids: Pieces
     """Masked at padding, int64 [B, T]."""
-    starts: Tensor
+    starts: Pieces
     """True at each document's first position, bool [B, T]."""
-    waiting: Tensor | None = None
+    keys: Pieces | None
+    """Of the windows that end at each position, int64 [B, T, N]; None where some were given and not made of the ids."""
+    waiting: Pieces | None
     """Whether after each position a segment waits for its first bytes, bool [B, T]; None where no space is invented."""
-    conv_inputs: Mapping[int, Pieces] = field(default_factory=dict)
+    conv_inputs: Mapping[int, Pieces]
     """What each short convolution was given at each position, float [B, T, D], by layer."""
+
+    @classmethod
+    def of(cls, owner: int, input_ids: Tensor, starts: Tensor, keys: Tensor | None, waiting: Tensor | None) -> History:
+        """The history of a sequence's first call; arguments as `extended` takes them."""
+        return cls(
+            owner,
+            Pieces.of(input_ids),
+            Pieces.of(starts),
+            None if keys is None else Pieces.of(keys),
+            None if waiting is None else Pieces.of(waiting),
+            {},
+        )
 
     @property
     def length(self) -> int:
         """T."""
-        return self.input_ids.shape[1]
+        return self.input_ids.length
+
+    @property
+    def batch(self) -> int:
+        """B."""
+        return self.input_ids.pieces[0].shape[0]
+
+    @property
+    def last_keys(self) -> Tensor | None:
+        """Keys at the last positions, one or more, int64 [B, up to T, N]; None if they are not known."""
+        return None if self.keys is None or self.length == 0 else self.keys.pieces[-1]
+
+    @property
+    def last_waiting(self) -> Tensor | None:
+        """`waiting` at the last positions, one or more, bool [B, up to T]; None where no space is invented."""
+        return None if self.waiting is None or self.length == 0 else self.waiting.pieces[-1]
 
     def tail(self, length: int) -> tuple[Tensor, Tensor]:
         """The last ids and starts, [B, up to length], such that hashing them and what follows goes on as if from the start.
@@ -83,42 +128,48 @@ class History:
         The first of them stands for all before it: it counts as a start where a segment waits for its first bytes. No
         window of later positions that is longer than `length` may be asked for.
         """
-        first = max(0, self.length - length)
-        ids, starts = self.input_ids[:, first:], self.starts[:, first:]
-        if first > 0 and self.waiting is not None and ids.shape[1] > 0:
+        ids, starts = self.input_ids.tail(length), self.starts.tail(length)
+        if self.waiting is not None and 0 < ids.shape[1] < self.length:
             starts = starts.clone()
-            starts[:, 0] |= self.waiting[:, first - 1]
+            starts[:, 0] |= self.waiting.tail(length + 1)[:, 0]
         return ids, starts
 
-    def extended(self, input_ids: Tensor, starts: Tensor, waiting: Tensor | None) -> History:
+    def extended(self, input_ids: Tensor, starts: Tensor, keys: Tensor | None, waiting: Tensor | None) -> History:
         """This history and the positions of a call behind it, whose convolution inputs are not known yet.
 
         Args:
             input_ids: of the same rows, int64 [B, T].
             starts: bool [B, T].
+            keys: int64 [B, T, N], or None where they were given.
             waiting: bool [B, T], or None as it is here.
         """
-        return replace(
-            self,
-            input_ids=torch.cat((self.input_ids, input_ids), dim=1),
-            starts=torch.cat((self.starts, starts), dim=1),
-            waiting=None if self.waiting is None or waiting is None else torch.cat((self.waiting, waiting), dim=1),
+        return History(
+            self.owner,
+            self.input_ids.with_piece(input_ids),
+            self.starts.with_piece(starts),
+            None if self.keys is None or keys is None else self.keys.with_piece(keys),
+            None if self.waiting is None or waiting is None else self.waiting.with_piece(waiting),
+            self.conv_inputs,
         )
 
     def with_conv_inputs(self, given: Mapping[int, Tensor]) -> History:
         """This history with what the convolutions were given at its last positions, float [B, T, D], by layer."""
         if not given:
             return self
-        known = {layer: self.conv_inputs.get(layer, Pieces(())).with_piece(inputs) for layer, inputs in given.items()}
+        known = {
+            layer: self.conv_inputs[layer].with_piece(inputs) if layer in self.conv_inputs else Pieces.of(inputs)
+            for layer, inputs in given.items()
+        }
         return replace(self, conv_inputs=known)
 
     def map(self, change: Callable[[Tensor], Tensor]) -> History:
         """The history whose every tensor [B, T, ...] was changed alike."""
         return replace(
             self,
-            input_ids=change(self.input_ids),
-            starts=change(self.starts),
-            waiting=None if self.waiting is None else change(self.waiting),
+            input_ids=self.input_ids.map(change),
+            starts=self.starts.map(change),
+            keys=None if self.keys is None else self.keys.map(change),
+            waiting=None if self.waiting is None else self.waiting.map(change),
             conv_inputs={layer: inputs.map(change) for layer, inputs in self.conv_inputs.items()},
         )
 
@@ -177,7 +228,10 @@ def _remembering(before: type) -> type:
 
 def find_cache(arguments: Mapping[str, Any]) -> Any:
     """The cache among the arguments of a call, or None."""
-    return next((arguments[name] for name in CACHE_ARGUMENTS if arguments.get(name) is not None), None)
+    for name in CACHE_ARGUMENTS:
+        if arguments.get(name) is not None:
+            return arguments[name]
+    return None
 
 
 def history_of(cache: Any, owner: int, batch: int) -> History | None:
@@ -203,8 +257,8 @@ def history_of(cache: Any, owner: int, batch: int) -> History | None:
         raise _unseen("a cache that was filled under another attachment")
     if length is not None and length != history.length:
         raise _unseen(f"a cache that holds {length} positions of which the memory has seen {history.length}")
-    if history.input_ids.shape[0] != batch:
-        raise _unseen(f"{batch} rows of ids for a cache of {history.input_ids.shape[0]}")
+    if history.batch != batch:
+        raise _unseen(f"{batch} rows of ids for a cache of {history.batch}")
     return history
 
 

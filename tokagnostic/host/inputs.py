@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -24,8 +23,7 @@ OUR_ARGUMENTS = SEGMENT_ARGUMENTS[1:]
 """Those that no host knows: they are read and go no further."""
 
 
-@dataclass(frozen=True, eq=False)
-class CallInputs:
+class CallInputs(NamedTuple):
     """What a call says about its tokens."""
 
     input_ids: Tensor
@@ -77,7 +75,8 @@ def read_inputs(arguments: Mapping[str, Any], *, boundaries: bool = True, histor
     if position_ids is None:
         return CallInputs(input_ids, real, starts)
     positions = _per_id("position_ids", position_ids, input_ids)
-    before = None if history is None else history.input_ids
+    # One position's start does not depend on what stands before it.
+    before = None if history is None or input_ids.shape[1] == 1 else history.input_ids.tail(num_before)
     return CallInputs(input_ids, real, _with(starts, document_starts(positions, real, before)))
 
 
@@ -106,15 +105,16 @@ def _changes(name: str, numbers: Tensor, input_ids: Tensor, *, begun: bool) -> T
 
 def _per_id(name: str, numbers: Any, input_ids: Tensor) -> Tensor:
     """Numbers [T], [1, T] or [B, T] as integer [B, T]."""
-    batch, length = input_ids.shape
-    if not isinstance(numbers, Tensor) or numbers.shape not in ((length,), (1, length), (batch, length)):
+    if isinstance(numbers, Tensor) and numbers.shape == input_ids.shape:
+        return numbers.to(input_ids.device)
+    length = input_ids.shape[1]
+    if not isinstance(numbers, Tensor) or numbers.shape not in ((length,), (1, length)):
         raise HostError(
             f"{name} of shape {_shape(numbers)} for ids of shape {_shape(input_ids)}",
             expected="one number per id, [B, T] or [1, T]",
             remedy=f"Pass {name} of that shape",
         )
-    there: Tensor = numbers.to(input_ids.device)
-    return there if there.shape == input_ids.shape else there.expand(input_ids.shape)
+    return numbers.to(input_ids.device).expand(input_ids.shape)
 
 
 def _starts_after(lengths: Any, input_ids: Tensor, *, begun: bool) -> Tensor:
@@ -143,7 +143,7 @@ def _read_mask(mask: Any, input_ids: Tensor, num_before: int, *, required: bool)
     if isinstance(mask, Tensor) and mask.shape == (batch, num_before + length):
         mask = mask[:, num_before:]
         # Only where looking does not wait for a device; what follows is spared where nothing is padding.
-        if mask.is_cpu and bool(mask.all()):
+        if mask.is_cpu and bool(mask if mask.numel() == 1 else mask.all()):
             return None, None
         return (mask != 0).to(input_ids.device), None
     if _is_square(mask, batch, length):
@@ -192,7 +192,7 @@ def document_starts(positions: Tensor, real: Tensor | None = None, before: Tenso
     Returns:
         Starts, bool [B, T]; never at padding.
     """
-    at_zero = positions == 0
+    at_zero = positions.logical_not()  # half the time of a comparison with a number, where there is one position
     if positions.shape[1] <= 1:
         return at_zero if real is None else real & at_zero
     if real is None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
 
 from tokagnostic.errors import InvalidValueError
+from tokagnostic.host.gate_numba import can_gate, gated
 from tokagnostic.host.short_conv import NORM_EPSILON, ShortConvolution, Surroundings
 
 GateForm = Literal["sigmoid", "signed_sqrt"]
@@ -18,8 +18,7 @@ LEAST_MAGNITUDE = 1e-6
 """Scores closer to zero than this have the root, and no slope, of this one: the slope of a root is infinite at zero."""
 
 
-@dataclass(frozen=True, eq=False)
-class LayerRead:
+class LayerRead(NamedTuple):
     """What one layer makes of a read."""
 
     delta: Tensor
@@ -74,17 +73,14 @@ class MemoryLayer(nn.Module):
                     f"{name} = {size!r}", expected="a whole number of at least 1", remedy=f"Set {name} to such a number"
                 )
         self.gate: GateForm = gate
+        self.width = width
+        """D: the width of the hidden states it adds to."""
         self.key = nn.Linear(feature_dim, width, bias=False)
         self.value = nn.Linear(feature_dim, width, bias=False)
         self.key_norm = nn.RMSNorm(width, eps=NORM_EPSILON)
         self.query_norm = nn.RMSNorm(width, eps=NORM_EPSILON)
         self.conv = ShortConvolution(width, conv_kernel, conv_dilation) if conv_kernel else None
         nn.init.zeros_(self.value.weight)
-
-    @property
-    def width(self) -> int:
-        """D: the width of the hidden states it adds to."""
-        return self.value.out_features
 
     def forward(self, hidden: Tensor, features: Tensor, around: Surroundings | None = None) -> Tensor:
         """Add what the memory knows, float [B, T, E], to the residual stream, float [B, T, D]."""
@@ -99,19 +95,29 @@ class MemoryLayer(nn.Module):
                 added there.
             around: what the convolution may look at; by default rows of one document each, from its beginning.
         """
-        like = self.key.weight
+        to_key = self.key
+        like = to_key.weight
         context, features = hidden.to(like), features.to(like)
-        score = self._score(context.float(), self.key(features).float()).to(context)  # [B, T, 1]
-        if self.gate == "signed_sqrt":
-            score = score.abs().clamp_min(LEAST_MAGNITUDE).sqrt() * score.sign()
-        gate = torch.sigmoid(score)
-        delta, conv_input = gate * self.value(features), None
+        gate, delta = self._gated(context, to_key(features), self.value(features))
+        conv_input = None
         if self.conv is not None:
             if around is None:
                 around = Surroundings(torch.ones(hidden.shape[:2], dtype=torch.long, device=delta.device), None)
             mixed, conv_input = self.conv(delta.to(context), around)
             delta = delta + mixed
         return LayerRead(delta.to(hidden), gate, conv_input)
+
+    def _gated(self, context: Tensor, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
+        """The gate, [B, T, 1], and the gated value, [B, T, D]."""
+        weights = self.query_norm.weight, self.key_norm.weight
+        if can_gate(context, key, value, *weights):
+            least_root = LEAST_MAGNITUDE if self.gate == "signed_sqrt" else None
+            return gated(context, key, value, *weights, NORM_EPSILON, least_root)
+        score = self._score(context.float(), key.float()).to(context)  # [B, T, 1]
+        if self.gate == "signed_sqrt":
+            score = score.abs().clamp_min(LEAST_MAGNITUDE).sqrt() * score.sign()
+        gate = torch.sigmoid(score)
+        return gate, gate * value
 
     def _score(self, context: Tensor, key: Tensor) -> Tensor:
         """Eq. 4's `<RMSNorm(context), RMSNorm(key)> / sqrt(D)`, with both norms taken out of the sum, float32 [B, T, 1]."""

@@ -19,7 +19,6 @@ from tokagnostic.host.refusals import require_dense_exchange
 
 if TYPE_CHECKING:
     from tokagnostic.host.attachment import Attachment
-    from tokagnostic.memory.base import Hasher
 
 
 GIVEN_KEYS: ContextVar[Mapping[Attachment, Tensor]] = ContextVar("tokagnostic_keys", default=MappingProxyType({}))
@@ -49,20 +48,27 @@ def look_up(attachment: Attachment, args: tuple[Any, ...], kwargs: Mapping[str, 
             expected=f"position_ids that restart, one of {', '.join(BOUNDARY_ARGUMENTS)}, or a square mask",
             remedy="Keep such a column through the collator, or set attachment.packed = False for rows of one document",
         )
-    whole = _positions_after(attachment, inputs, history)
-    length = inputs.input_ids.shape[1]
-    keys = _keys(attachment.hasher, whole, length) if given is None else _padded_keys(given, inputs)
+    ids, starts = _positions_of(attachment, inputs, history)
+    hasher = attachment.hasher
+    keys = hasher(ids, starts, history) if given is None else _padded_keys(given, inputs)
+    waiting = hasher.waiting(ids, starts, None if history is None else history.last_waiting)
+    own_keys = keys if given is None else None
+    if history is None:
+        whole = History.of(attachment.number, ids, starts, own_keys, waiting)
+    else:
+        whole = history.extended(ids, starts, own_keys, waiting)
     read: dict[int, Tensor] = {}
+    features = []
     for slot in range(len(attachment.layers)):
         table = memory.table_of(slot)
         if table not in read:
             read[table] = memory.features_of(keys, slot)
-    features = [read[memory.table_of(slot)] for slot in range(len(attachment.layers))]
-    return Reading(attachment, features, (keys >= 0).any(dim=-1), cache, whole)
+        features.append(read[table])
+    return Reading(attachment, features, keys, cache, whole)
 
 
-def _positions_after(attachment: Attachment, inputs: CallInputs, history: History | None) -> History:
-    """The positions that a call's cache will hold, those of the call behind those that it holds already."""
+def _positions_of(attachment: Attachment, inputs: CallInputs, history: History | None) -> tuple[Tensor, Tensor]:
+    """A call's ids, masked at padding, and where its documents start, both [B, T]."""
     ids, starts = inputs.masked_ids, inputs.starts
     if starts is None:
         starts = torch.zeros_like(ids, dtype=torch.bool)
@@ -70,18 +76,8 @@ def _positions_after(attachment: Attachment, inputs: CallInputs, history: Histor
             starts[:, :1] = True
     for boundary_id in attachment.boundary_ids:
         starts = starts | (ids == boundary_id)
-    before = None if history is None or history.waiting is None else history.waiting[:, -1]
-    waiting = attachment.hasher.waiting(ids, starts, before)
-    if history is None:
-        # A copy, for callers may write their next ids over these.
-        return History(attachment.number, ids.clone(), starts, waiting)
-    return history.extended(ids, starts, waiting)
-
-
-def _keys(hasher: Hasher, whole: History, length: int) -> Tensor:
-    """Keys of the windows that end at the last positions, int64 [B, length, N]."""
-    keys = hasher(*whole.tail(length + max(1, hasher.max_order - 1)))
-    return keys[:, keys.shape[1] - length :]
+    # A copy where it is not one already, for callers may write their next ids over these.
+    return ids.clone() if inputs.real is None else ids, starts
 
 
 def _padded_keys(given: Tensor, inputs: CallInputs) -> Tensor:
@@ -93,4 +89,5 @@ def _padded_keys(given: Tensor, inputs: CallInputs) -> Tensor:
             remedy="Give the keys of exactly the ids that the host is called with",
         )
     keys = given.to(inputs.input_ids.device)
-    return keys if inputs.real is None else keys.masked_fill(~inputs.real.unsqueeze(-1), NO_WINDOW)
+    # A copy either way, for callers may write their next keys over these.
+    return keys.clone() if inputs.real is None else keys.masked_fill(~inputs.real.unsqueeze(-1), NO_WINDOW)

@@ -23,8 +23,8 @@ class Reading:
     owner: Attachment
     features: list[Tensor]
     """For each attached layer, float [B, T, E]; layers that share a table share a tensor."""
-    has_window: Tensor
-    """True where there was anything to read, bool [B, T]."""
+    keys: Tensor
+    """Of the windows that end at each position, int64 [B, T, N]; -1 for no window."""
     cache: Any
     """The call's cache, or None; the host may make one."""
     whole: History
@@ -37,12 +37,17 @@ class Reading:
     def __post_init__(self) -> None:
         self.num_read = [0] * len(self.features)
 
+    @property
+    def num_positions(self) -> int:
+        """Positions of the call, padding included."""
+        return self.keys.shape[0] * self.keys.shape[1]
+
     def surroundings(self, layer: int, reach: int) -> Surroundings:
         """Documents of the call's positions and of `reach` before them, and what the layer's convolution was given there."""
         whole, before = self.whole, self.whole.conv_inputs.get(layer)
-        first = max(0, whole.length - self.has_window.shape[1] - reach)
+        length = self.keys.shape[1] + reach
         tail = None if before is None else before.tail(reach)
-        return Surroundings.of(whole.input_ids[:, first:], whole.starts[:, first:], tail)
+        return Surroundings.of(whole.input_ids.tail(length), whole.starts.tail(length), tail)
 
     def add_to(self, hidden: Tensor | None, slot: int) -> Tensor:
         """The hidden state that enters an attached layer, float [B, T, D], with what was read added.
@@ -51,20 +56,20 @@ class Reading:
             HostError: if the layer is given anything but one hidden state per position of the call.
         """
         index, layer = self.owner.layers[slot], self.owner.layer(slot)
-        shape = (*self.has_window.shape, layer.width)
-        if not isinstance(hidden, Tensor) or hidden.shape != shape:
+        batch, length, _ = self.keys.shape
+        if not isinstance(hidden, Tensor) or hidden.shape != (batch, length, layer.width):
             found = f"a hidden state of shape {list(hidden.shape)}" if isinstance(hidden, Tensor) else "no hidden state"
             raise HostError(
-                f"layer {index} is given {found} in a call of {self.has_window.numel()} positions",
-                expected=f"a hidden state of shape {list(shape)}",
+                f"layer {index} is given {found} in a call of {self.num_positions} positions",
+                expected=f"a hidden state of shape {[batch, length, layer.width]}",
                 remedy="Attach to a host whose layers take hidden_states [B, T, D] first",
             )
         around = None if layer.conv is None else self.surroundings(index, layer.conv.reach)
         read = layer.read(hidden, self.features[slot], around)
         if read.conv_input is not None:
             self.conv_inputs[index] = read.conv_input.detach()
-        self.num_read[slot] += self.has_window.numel()
-        self.owner.reads[slot].add(self.has_window, read.gate)
+        self.num_read[slot] += self.num_positions
+        self.owner.reads[slot].add(self.keys, read.gate)
         return hidden + read.delta
 
     def finish(self, output: Any) -> None:
@@ -97,11 +102,10 @@ class Reading:
         Raises:
             HostError: if a layer has not read exactly the positions of the call.
         """
-        num_positions = self.has_window.numel()
         for layer, num_read in zip(self.owner.layers, self.num_read, strict=True):
-            if num_read != num_positions:
+            if num_read != self.num_positions:
                 raise HostError(
-                    f"layer {layer} read the memory at {num_read} positions in a call of {num_positions}",
+                    f"layer {layer} read the memory at {num_read} positions in a call of {self.num_positions}",
                     expected="one read at every position",
                     remedy="Attach to layers that the host runs once per call, or use attachment.disabled()",
                 )

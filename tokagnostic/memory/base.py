@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from tokagnostic.errors import InvalidValueError
 from tokagnostic.hashing.cache import HashCache
+from tokagnostic.hashing.hasher import Past
+from tokagnostic.hashing.rows import HeadRows
 from tokagnostic.memory.visits import Visits
 
 
@@ -24,11 +26,11 @@ class Hasher(Protocol):
     cache: HashCache
     max_order: int
 
-    def __call__(self, input_ids: Tensor, starts: Tensor | None = None) -> Tensor:
-        """Keys, int64 [B, T, N]; -1 where no window exists."""
+    def __call__(self, input_ids: Tensor, starts: Tensor | None = None, past: Past | None = None) -> Tensor:
+        """Keys, int64 [B, T, N]; -1 where no window exists. What stands before the first position is in `past`."""
 
     def waiting(self, input_ids: Tensor, starts: Tensor, before: Tensor | None = None) -> Tensor | None:
-        """What has to be known at each position to go on behind it, bool [B, T]; None where the ids are enough."""
+        """What else has to be known to go on behind each position, bool [B, T], or None; `before`: at earlier ones, [B, P]."""
 
 
 class Addresser(Protocol):
@@ -38,6 +40,10 @@ class Addresser(Protocol):
     """K: rows per key."""
     num_tables: int
     """Tables: 1 if all layers share one."""
+
+    @property
+    def heads(self) -> Sequence[HeadRows]:
+        """What addresses keys in each table."""
 
     @property
     def num_rows(self) -> list[int]:
@@ -63,6 +69,9 @@ class Store(Protocol):
 
     def __call__(self, rows: Tensor, table: int = 0) -> Tensor:
         """Features, float [B, T, N * K * dim]; zero where there is no row."""
+
+    def read(self, keys: Tensor, heads: HeadRows, table: int = 0) -> Tensor:
+        """The features of what the heads make of keys, int64 [B, T, N]."""
 
 
 @dataclass(frozen=True)
@@ -153,10 +162,11 @@ class NgramMemory(nn.Module):
     def features_of(self, keys: Tensor, layer: int = 0) -> Tensor:
         """Features, float [B, T, E], for keys [B, T, N]. In training each call counts one visit per row read."""
         table = self.table_of(layer)
-        rows = self.addresser(keys, table)
         if self.training and not self.frozen:
+            rows = self.addresser(keys, table)
             self.visits[table].count(rows)
-        return self.store(rows, table)
+            return self.store(rows, table)
+        return self.store.read(keys, self.addresser.heads[table], table)
 
     def table_of(self, layer: int) -> int:
         """Which table a layer reads: the shared one, or its own.

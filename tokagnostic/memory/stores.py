@@ -7,7 +7,9 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from tokagnostic.hashing.rows import HeadRows
 from tokagnostic.memory.base import generator
+from tokagnostic.memory.gather_numba import can_gather, gather
 
 
 class TableStore(nn.Module):
@@ -34,6 +36,13 @@ class TableStore(nn.Module):
             Features, in the table's dtype, [B, T, N * K * dim]; zero where the row is -1.
         """
         return lookup(self.tables[table], rows).flatten(start_dim=-3)
+
+    def read(self, keys: Tensor, heads: HeadRows, table: int = 0) -> Tensor:
+        """Address keys, int64 [B, T, N], and look their rows up in one table: as `forward`, without rows between."""
+        rows_of_table: Tensor = self.tables[table]
+        if can_gather(rows_of_table, keys):
+            return gather(rows_of_table, keys, heads)
+        return self(heads(keys), table)  # type: ignore[no-any-return]
 
 
 def fresh_tables(num_rows: Sequence[int], dim: int, init_std: float, seed: int) -> list[Tensor]:
