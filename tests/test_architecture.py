@@ -29,7 +29,7 @@ DOORS = {
     "datasets": ("corpus/*.py",),
     "datatrove": ("evaluation/cluster/*.py",),
     "pyarrow": ("corpus/*.py",),
-    "tokenizers": ("tokens/*.py", "studies/train_tokenizers.py", "bench/tokens.py"),
+    "tokenizers": ("tokens/*.py", "bench/tokens.py"),
     "transformers": ("training/hosts.py", "training/trainer_callback.py"),
     "huggingface_hub": ("tokens/sources.py", "host/hub.py"),
     "sentencepiece": ("tokens/sentencepiece/*.py",),
@@ -54,6 +54,7 @@ FLOORS = (
     ("studies",),
     ("bench",),
     ("flags", "options", "outputs"),
+    ("verbs",),
     ("cli",),
     ("__main__",),
 )

@@ -13,6 +13,7 @@ from tokagnostic.bench.hashing import measure_hashing, published_rows
 from tokagnostic.bench.host import measure_host
 from tokagnostic.bench.measuring import bench_row
 from tokagnostic.bench.overlap import counts_by_sets, measure_overlap, spelled
+from tokagnostic.bench.table_optimizer import measure_table_optimizer
 from tokagnostic.bench.tokens import measure_tokens
 from tokagnostic.bench.training_step import measure_step
 from tokagnostic.errors import InvalidValueError
@@ -34,6 +35,7 @@ SMALL = {
         repeats=1,
     ),
     "step": lambda: measure_step(num_rows=4_096, num_fewer_rows=1_024, repeats=1, batch_size=1),
+    "table": lambda: measure_table_optimizer(num_rows=50, dim=4, num_lookups=20, repeats=1, dense_repeats=1),
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ from tokenizers import pre_tokenizers
 from tokagnostic import cli
 from tokagnostic.cli import VERBS, main
 from tokagnostic.errors import InvalidValueError
+from tokagnostic.studies import evaluation
 from tokagnostic.studies.report import MEANING
 from tokagnostic.tokens.encoder import TextEncoder
 
@@ -245,6 +247,11 @@ class TestMistakes:
         line = one_line(call("attach", "--tokenizer", place / "b", "--output", tmp_path / "run"))
         assert "--memory-file" in line
 
+    @pytest.mark.parametrize("runs", [(), ("run", "run")], ids=["none", "twice"])
+    def test_no_run_or_one_run_twice(self, runs, call, place) -> None:
+        given = ("--run", *(place / run for run in runs)) if runs else ("--run",)
+        assert "each once" in one_line(call("eval", *given, "--data", place / "text.txt"))
+
     def test_a_folder_without_a_run(self, call, tmp_path, place) -> None:
         for verb, more in (
             ("eval", ("--data", place / "text.txt")),
@@ -427,6 +434,36 @@ class TestResults:
         assert len(written["documents"]["off"]) == result["off"]["num_documents"] == 12
         text = call(*arguments, "--stride", 4).out
         assert "memory on" in text and "memory off" in text and "windows of 16 tokens, 4 apart" in text
+
+    def test_eval_shows_runs_side_by_side_and_scores_equal_hosts_without_memory_once(
+        self, call, place, tmp_path, monkeypatch
+    ) -> None:
+        for name in ("one", "two"):
+            shutil.copytree(place / "run", tmp_path / name)
+        train(place, "pretrain", "a", tmp_path / "other", "--memory.num-rows", 211, "--memory.dim", 4, "--fit.seed", 1)
+        passes = []
+        scored = evaluation.bits_per_byte
+        monkeypatch.setattr(
+            evaluation, "bits_per_byte", lambda *given, **named: passes.append(1) or scored(*given, **named)
+        )
+        runs = ("--run", tmp_path / "one", tmp_path / "two", tmp_path / "other")
+        files = ("--output", tmp_path / "eval.json", "--figure", tmp_path / "eval.png")
+        arguments = ("eval", *runs, "--data", place / "text.txt", "--documents", "paragraph", *files)
+        found = json.loads(call(*arguments, "--json").out)["runs"]
+        assert list(found) == ["one", "two", "other"] and len(passes) == 5
+        alone = [json.loads(call("eval", "--run", run, *arguments[5:9], "--json").out) for run in runs[1:]]
+        bits = [[scores[name]["bits_per_byte"] for name in ("memory", "off")] for scores in (*found.values(), *alone)]
+        assert bits[:3] == bits[3:] and bits[0] == bits[1] != bits[2]
+        written = json.loads((tmp_path / "eval.json").read_text())
+        assert written["runs"] == found and len(written["documents"]["other"]["off"]) == 12
+        assert (tmp_path / "eval.png").stat().st_size > 0
+        text = call(*arguments).out
+        assert "of 12" in text and "windows of 16 tokens" in text
+        assert all(f"{found[run]['memory']['bits_per_byte']:.4f}" in text for run in found)
+
+    def test_generate_without_a_cache_gives_the_same_text(self, call, place) -> None:
+        arguments = ("generate", "--run", place / "run", "--prompt", "The river", "--num-tokens", 5, "--json")
+        assert call(*arguments, "--no-cache").out == call(*arguments).out
 
     def test_generate_continues_with_the_memory_on_and_off(self, call, place) -> None:
         result = json.loads(

@@ -25,10 +25,10 @@ class ExportOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalOptions(CorpusConfig):
-    """Bits per byte of a text under a finished run's model, with the memory on and off."""
+    """Bits per byte of a text under the models of finished runs, with the memory on and off."""
 
-    run: str
-    """Folder of a finished run."""
+    run: tuple[str, ...]
+    """Folders of finished runs; several are shown side by side, and equal hosts scored once without a memory."""
     context: int | None = None
     """Tokens per window; unset: those of a block in the run's training."""
     stride: int | None = None
@@ -37,6 +37,8 @@ class EvalOptions(CorpusConfig):
     """Windows per call of the model."""
     output: str | None = None
     """Also write the result, its config and every document's score to this JSON file."""
+    figure: str | None = None
+    """Also draw the runs to this file (.png or .svg)."""
 
 
 @dataclass(frozen=True)
@@ -49,6 +51,8 @@ class GenerateOptions:
     """What to continue."""
     num_tokens: int = 60
     """Tokens to add."""
+    cache: bool = True
+    """Keep what was computed; --no-cache reads the whole sequence again for each token, to the same text."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +76,7 @@ class OverlapOptions(CorpusConfig):
     memory_mib: int = 512
     """With scope corpus: MiB to use beside the tokenizers."""
     work_folder: str | None = None
-    """With scope corpus: where its runs are, from which an interrupted count goes on; unset: a temporary folder."""
+    """Where counts are saved, from which an interrupted measurement goes on; unset: nothing outlives it."""
     output: str | None = None
     """Also write the result and its config to this JSON file."""
     csv: str | None = None
@@ -94,12 +98,6 @@ class OverlapOptions(CorpusConfig):
                 raise InvalidValueError(
                     f"the {side} {repeated!r} twice", expected="each tokenizer once on a side", remedy="Name it once"
                 )
-        if self.work_folder is not None and self.scope != "corpus":
-            raise InvalidValueError(
-                f"work_folder {self.work_folder!r} with scope {self.scope!r}",
-                expected="a work folder for scope corpus only, which is what writes runs",
-                remedy="Add --scope corpus, or leave the work folder out",
-            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gzip
 import hashlib
+import itertools
 import json
 from dataclasses import asdict
 from pathlib import Path
@@ -95,6 +97,31 @@ def test_a_limit_counts_documents_over_resumes(folder: Path) -> None:
     assert list(Corpus(config).iterate(whole[4][1])) == []
 
 
+def test_parts_that_meet_make_the_whole_and_share_no_document(tmp_path: Path) -> None:
+    lines = [b"line %d\n" % (i % 400) for i in range(800)]
+    (tmp_path / "a.txt").write_bytes(b"".join(lines))
+    config = CorpusConfig((str(tmp_path / "a.txt"),), documents="line")
+    edges = (0, 0.1, 0.4, 1)
+    parts = [
+        [document.data for document in Corpus(dataclasses.replace(config, part=part))]
+        for part in itertools.pairwise(edges)
+    ]
+    assert sorted(itertools.chain(*parts)) == sorted(lines)
+    # Each line stands twice: no copy may fall into another part.
+    assert sum(len(set(part)) for part in parts) == 400
+    for part, (begin, end) in zip(parts, itertools.pairwise(edges), strict=True):
+        share = end - begin
+        assert abs(len(set(part)) - 400 * share) < 4 * (400 * share * (1 - share)) ** 0.5
+
+
+def test_a_part_resumes_and_counts_only_its_own_documents(tmp_path: Path) -> None:
+    (tmp_path / "a.txt").write_text("".join(f"line {i}\n" for i in range(60)))
+    corpus = Corpus(CorpusConfig((str(tmp_path / "a.txt"),), documents="line", part=(0.3, 0.8), limit=12))
+    whole = list(corpus.iterate())
+    assert len(whole) == corpus.counts.documents == 12
+    assert list(corpus.iterate(whole[4][1])) == whole[5:]
+
+
 def test_counts_belong_to_the_latest_pass(folder: Path) -> None:
     corpus = Corpus(CorpusConfig(sources_of(folder)))
     total = sum(len(document.data) for document in corpus)
@@ -179,6 +206,11 @@ def test_a_cursor_of_another_corpus_is_refused(folder: Path) -> None:
         {"on_bad_document": "ignore"},
         {"text_field": ""},
         {"limit": 0},
+        {"part": (0.5, 0.5)},
+        {"part": (-0.1, 1)},
+        {"part": (0, 1.1)},
+        {"part": (0, float("nan"))},
+        {"part": (0.2,)},
     ],
     ids=str,
 )

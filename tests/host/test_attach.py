@@ -515,6 +515,17 @@ class TestRefusals:
             attach(host, VOCABULARY, memory, layers=layers)
         assert structure(host) == before
 
+    @pytest.mark.parametrize("ids", [5, None, [1.0], [10**6]], ids=str)
+    def test_boundaries_that_are_no_ids(self, host: PreTrainedModel, memory: NgramMemory, ids: object) -> None:
+        with pytest.raises(InvalidValueError, match="boundary_ids"):
+            attach(host, VOCABULARY, memory, boundary_ids=ids)
+
+    def test_what_is_no_model_or_no_memory(self, host: PreTrainedModel, memory: NgramMemory) -> None:
+        with pytest.raises(InvalidValueError, match="a memory of type str; expected an object of type NgramMemory"):
+            attach(host, VOCABULARY, "memory.safetensors")
+        with pytest.raises(InvalidValueError, match="a model of type NoneType"):
+            attach(None, VOCABULARY, memory)
+
     def test_more_layers_than_tables(self, host: PreTrainedModel) -> None:
         before = structure(host)
         with pytest.raises(InvalidValueError, match="2 tables"):

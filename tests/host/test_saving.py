@@ -204,6 +204,15 @@ class TestMemoryFile:
         self.frozen(file).save_pretrained(tmp_path / "folder")
         assert (tmp_path / "folder" / "memory.safetensors").read_bytes() == file.read_bytes()
 
+    def test_rows_that_were_damaged_since_are_found_where_asked(self, file: Path, tmp_path: Path) -> None:
+        self.frozen(file).save_pretrained(tmp_path / "folder")
+        copy = tmp_path / "folder" / "memory.safetensors"
+        content = bytearray(copy.read_bytes())
+        content[-100] ^= 0x40
+        copy.write_bytes(content)
+        with pytest.raises(MemoryFileError):
+            loaded(tmp_path / "folder", verify=True)
+
     def test_or_left_where_it_is(self, file: Path, tmp_path: Path) -> None:
         attachment = self.frozen(file)
         attachment.save_pretrained(tmp_path / "folder", copy_memory=False)

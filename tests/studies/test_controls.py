@@ -17,13 +17,13 @@ from tokagnostic.evaluation.key_set import KeySet
 from tokagnostic.hashing import HashCache
 from tokagnostic.host import Attachment
 from tokagnostic.memory import JointConfig
+from tokagnostic.memory.controls import noise_like
 from tokagnostic.memory.file import load_memory
 from tokagnostic.studies import controls
 from tokagnostic.studies.controls import (
     CONTROLS,
     ControlResult,
     TargetSetting,
-    noise_like,
     run_control,
     transfer_efficiency,
 )

@@ -200,9 +200,8 @@ def unique() -> Slow:
         (lambda: Characters({**PRINTABLE, "\n": -1}, unk_token=" "), "with the id -1"),
         (lambda: Characters({**PRINTABLE, "\n": 2**40}, unk_token=" "), f"with the id {2**40}"),
         (lambda: Characters({}), "with no id"),
-        (transformers.CanineTokenizer, "CanineTokenizer"),
     ],
-    ids=["no unknown", "beyond", "breaks", "no copy", "negative", "huge", "empty", "CANINE"],
+    ids=["no unknown", "beyond", "breaks", "no copy", "negative", "huge", "empty"],
 )
 def test_what_a_class_of_strangers_does_wrong_is_one_line(make: Any, said: str) -> None:
     """T-27."""
@@ -218,3 +217,11 @@ def test_a_text_that_cannot_be_cut_says_what_helps(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(cutting, "MAX_PART", 8)
     with pytest.raises(TokenizerError, match=r"document 0: a long text.*Load the fast tokenizer"):
         encoder.encode("abcdefgh" * 4)
+
+
+def test_halves_of_surrogate_pairs_in_a_vocabulary_are_no_text() -> None:
+    """As CANINE has it: every code point is a token."""
+    vocab = {chr(c): v for v, c in enumerate((*range(0x80), *range(0xD7F0, 0xD810)))}
+    encoder = TextEncoder.of(Characters(vocab, unk_token="\x01"))
+    assert encoder.token_bytes.kinds[vocab["\ud800"]] == TokenKind.UNREACHABLE
+    assert encoder.token_bytes[vocab["\ud7f0"]] == "\ud7f0".encode()

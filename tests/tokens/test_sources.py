@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from tokenizers import Tokenizer
+from tokenizers import Tokenizer, models
 
 from tokagnostic.errors import SourceError, TokenizerError
 from tokagnostic.tokens import sources
@@ -223,3 +223,11 @@ def test_an_id_that_would_take_gigabytes_is_refused(byte_level: Tokenizer, tmp_p
     path.write_text(json.dumps(content))
     with pytest.raises(TokenizerError, match=f"the id {2**31}; expected ids from 0 to {2**24 - 1}"):
         load_tokenizer(str(path))
+
+
+def test_a_vocabulary_that_spells_nothing_is_refused(tmp_path: Path) -> None:
+    """T-27: without a word about texts, which would not be at fault."""
+    tokenizer = Tokenizer(models.WordLevel({"[UNK]": 0}, unk_token="[UNK]"))
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    with pytest.raises(TokenizerError, match="turns every probe text into ids without bytes"):
+        load_tokenizer(str(tmp_path))

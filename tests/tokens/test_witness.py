@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_tokenizers
 
 from tests.conftest import BUILDERS
+from tokagnostic.tokens.alphabet import byte_symbols
 from tokagnostic.tokens.cutting import split_text
 from tokagnostic.tokens.effects import Effect, Observation, name_effect
 from tokagnostic.tokens.encoder import TextEncoder
@@ -355,3 +356,12 @@ def test_missing_byte_symbols_are_shown(shared_folder: Path) -> None:
         (Effect.INVISIBLE_VANISH, "\x04", b""),
         (Effect.BYTES_VANISH, "\U00040000", b"\x80\x80\x80"),
     ]
+
+
+@pytest.mark.parametrize("lost", [b"\xcc\x81", b"\xcc\x81\xcd\x88"], ids=["one mark", "several"])
+def test_accents_that_have_no_bytes_are_no_rule_about_accents(lost: bytes) -> None:
+    vocab = {symbol: v for v, (byte, symbol) in enumerate(enumerate(byte_symbols())) if byte not in lost}
+    tokenizer = Tokenizer(models.BPE(vocab=vocab, merges=[]))
+    tokenizer.pre_tokenizer = BYTES
+    found = {witness.effect for witness in find_witnesses(TextEncoder.of(tokenizer))}
+    assert Effect.REMOVES_ACCENTS not in found and found & {Effect.VANISHES, Effect.BYTES_VANISH}

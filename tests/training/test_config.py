@@ -53,6 +53,22 @@ def test_a_warm_start_without_a_memory_file_is_refused() -> None:
         PretrainConfig(tokenizer="t", output="o", train_table=True)
 
 
+@pytest.mark.parametrize(
+    "wrong",
+    [{"memory_file": None}, {"memory_file": "m", "train_table": True}, {"memory_file": "m", "reading": "noise"}],
+    ids=["no file", "trained", "unknown"],
+)
+def test_a_reading_for_comparison_needs_a_frozen_file(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError, match="reading"):
+        PretrainConfig(**{"tokenizer": "t", "output": "o", "reading": "random", **wrong})
+
+
+@pytest.mark.parametrize("wrong", [{"tokenizer": "bpe:256"}, {"host": HostConfig(path="model")}], ids=["ids", "host"])
+def test_a_tokenizer_is_trained_for_fresh_hosts_with_room_for_bytes(wrong: dict[str, Any]) -> None:
+    with pytest.raises(InvalidValueError, match="tokenizer 'bpe:"):
+        PretrainConfig(**{"tokenizer": "bpe:300", "output": "o", **wrong})
+
+
 def test_an_unknown_gate_is_refused() -> None:
     with pytest.raises(InvalidValueError, match="expected sigmoid or signed_sqrt"):
         PretrainConfig(tokenizer="t", output="o", gate="open")

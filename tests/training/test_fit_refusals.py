@@ -95,8 +95,8 @@ class TestRefusals:
 
     def test_a_table_in_half_precision_is_refused(self, setup: Setup, tmp_path: Path) -> None:
         """M-19."""
-        setup.memory.store.tables[0] = nn.Parameter(setup.memory.store.tables[0].detach().to(torch.bfloat16))
-        with pytest.raises(InvalidValueError, match=r"a table of dtype torch.bfloat16"):
+        setup.memory.store.tables[0] = nn.Parameter(setup.memory.store.tables[0].detach().to(torch.float16))
+        with pytest.raises(InvalidValueError, match=r"a table of dtype torch.float16"):
             setup.fit(tmp_path)
 
     def test_a_full_disk_is_one_line(self, setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

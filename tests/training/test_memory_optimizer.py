@@ -16,7 +16,8 @@ from transformers import Trainer, TrainingArguments
 
 from tokagnostic.errors import HostError, InvalidValueError
 from tokagnostic.training.memory_optimizer import memory_optimizer
-from tokagnostic.training.optim import RowwiseRMSProp, dense_groups
+from tokagnostic.training.optim import dense_groups
+from tokagnostic.training.table_optimizers import RowwiseRMSProp
 
 IDS = [torch.randint(0, 250, (2, 13), generator=torch.Generator().manual_seed(seed)) for seed in range(6)]
 
@@ -167,3 +168,86 @@ class TestTrainer:
         """What the docstring says of trainers that make their own optimizer."""
         with pytest.raises(NotImplementedError, match="aten::linalg_vector_norm"):
             self.trainer(setup, tmp_path, None).train()
+
+
+def sparse_loss(setup: Setup, ids: Tensor) -> Tensor:
+    """A loss that reaches the table and one parameter of the host."""
+    return (setup.memory(ids) ** 2).sum() + (next(setup.model.parameters()) ** 2).sum()
+
+
+@pytest.mark.parametrize("clip_norm", [0.0, 0.01, 1e6])
+@pytest.mark.parametrize("rule", ["rowwise_rmsprop", "rowwise_adam", "lazy_adam"])
+def test_accumulation_is_one_joint_batch_bit_for_bit(make_setup: Callable[..., Setup], rule, clip_norm) -> None:
+    """Also where the joint norm is clipped."""
+    parted, joint = make_setup(), make_setup()
+    for setup, batches in ((parted, IDS[:3]), (joint, [torch.cat(IDS[:3])])):
+        optimizer = memory_optimizer(setup.model, lr=1e-2, table_optimizer=rule, clip_norm=clip_norm)
+        for _ in range(2):
+            for ids in batches:
+                (setup.memory(ids) ** 2).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert_same(values(parted), values(joint))
+
+
+@pytest.mark.parametrize("scale", [1.0, 2.0**10])
+@pytest.mark.parametrize("clips", [False, True], ids=["unclipped", "clipped"])
+def test_a_scaled_loss_makes_the_same_step(make_setup: Callable[..., Setup], scale: float, clips: bool) -> None:
+    """The table's gradients are hidden from the scaler, and divided by its scale all the same."""
+    scaled, plain = make_setup(), make_setup()
+    one = memory_optimizer(scaled.model, lr=1e-2, clip_norm=0.01 if clips else 0.0)
+    other = memory_optimizer(plain.model, lr=1e-2, clip_norm=0.01 if clips else 0.0)
+    scaler = torch.amp.GradScaler("cpu", init_scale=scale)
+    for ids in IDS[:3]:
+        for part in ids:
+            scaler.scale(sparse_loss(scaled, part[None])).backward()
+            sparse_loss(plain, part[None]).backward()
+        scaler.unscale_(one)
+        scaler.step(one)
+        scaler.update()
+        other.step()
+        one.zero_grad()
+        other.zero_grad()
+    assert_same(values(scaled), values(plain))
+    (table,) = scaled.memory.store.tables
+    assert not torch.equal(table, make_setup().memory.store.tables[0])
+
+
+def test_a_scaled_loss_that_overflows_in_the_table_alone_makes_no_step(make_setup: Callable[..., Setup]) -> None:
+    setup = make_setup()
+    before = values(setup)
+    optimizer = memory_optimizer(setup.model, lr=1e-2)
+    scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    scaler.scale(sparse_loss(setup, IDS[0])).backward()
+    scaler.scale((setup.memory(IDS[1]) * float("inf")).sum()).backward()
+    scaler.step(optimizer)
+    scaler.update()
+    optimizer.zero_grad()
+    assert_same(values(setup), before)
+    assert scaler.get_scale() == 2.0
+    sparse_loss(setup, IDS[2]).backward()
+    optimizer.step()
+    assert all(bool(torch.isfinite(value).all()) for value in values(setup).values())
+
+
+def test_clipping_counts_the_table_as_a_dense_computation_would(setup: Setup, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AdamW's state tells what gradient it was given."""
+    optimizer = memory_optimizer(setup.model, lr=1e-2, clip_norm=0.01)
+    gradients: list[Tensor] = []
+    take = optimizer.take
+    monkeypatch.setattr(optimizer, "take", lambda table: (gradients.append(table.grad), take(table)))
+    sparse_loss(setup, IDS[0]).backward()
+    host = next(setup.model.parameters())
+    dense = [host.grad.clone(), gradients[0].to_dense()]
+    norm = torch.cat([gradient.flatten() for gradient in dense]).norm()
+    optimizer.step()
+    expected = dense[0] * 0.01 / norm * (1 - 0.9)
+    torch.testing.assert_close(optimizer.state[host]["exp_avg"], expected)
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"clip_norm": -1.0}, {"clip_norm": float("nan")}, {"table_optimizer": "adam"}], ids=str
+)
+def test_an_impossible_norm_and_an_unknown_rule_are_refused(setup: Setup, wrong) -> None:
+    with pytest.raises(InvalidValueError):
+        memory_optimizer(setup.model, lr=1e-2, **wrong)

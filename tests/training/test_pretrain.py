@@ -108,6 +108,18 @@ class TestRun:
         shown = capsys.readouterr()
         assert "encode:" in shown.err and "B/s" in shown.err and "run: 100%" in shown.err and shown.out == ""
 
+    def test_a_tokenizer_can_be_trained_on_the_text_itself(self, config: PretrainConfig, tmp_path: Path) -> None:
+        outputs = [tmp_path / name for name in ("first", "second")]
+        for output in outputs:
+            facts = pretrain(change(config, tokenizer="bpe:300", output=str(output)))
+            assert facts["tokenizer"]["name"] == "byte-level BPE, 300 ids"
+        first, second = (load_run(output).encoder for output in outputs)
+        assert len(first.token_bytes) == 300 and first.token_bytes.fingerprint == second.token_bytes.fingerprint
+        assert len(first.encode(LINES[0])) < len(LINES[0].encode())
+        assert (outputs[0] / "attachment/memory.safetensors").read_bytes() == (
+            outputs[1] / "attachment/memory.safetensors"
+        ).read_bytes()
+
     def test_layers_with_tables_of_their_own_say_so_in_the_file(self, config: PretrainConfig) -> None:
         pretrain(change(config, layers=(0, 1), memory=change(MEMORY, num_tables=2), gate="signed_sqrt"))
         recipe = read_recipe(Path(config.output) / "attachment" / "memory.safetensors")
@@ -149,6 +161,34 @@ class TestAttach:
             settings = change(attach_config, host=HostConfig(path=str(half)), tokenizer=str(tokenizer_file))
             pretrain(change(settings, train_host=trained, output=str(output)))
             assert {tensor.dtype for tensor in load_file(output / "host" / "model.safetensors").values()} == {dtype}
+
+    @pytest.mark.parametrize("reading", ["random", "permuted", "order1"])
+    def test_a_reading_for_comparison_is_read_in_the_memorys_place(
+        self, attach_config: AttachConfig, reading: Any
+    ) -> None:
+        pretrain(change(attach_config, reading=reading))
+        source = load_file(attach_config.memory_file or "")["table.0"]
+        file = Path(attach_config.output) / "attachment" / "memory.safetensors"
+        found, memory = load_file(file)["table.0"], load_run(attach_config.output).attachment.memory
+        assert torch.equal(found, memory.store.tables[0])
+        assert (memory.max_order, memory.frozen) == (1 if reading == "order1" else 2, True)
+        lengths = [torch.linalg.vector_norm(rows, dim=1) for rows in (found, source)]
+        if reading == "order1":
+            assert torch.equal(found, source)
+        elif reading == "random":
+            torch.testing.assert_close(*lengths)
+            assert not any(torch.equal(a, b) for a, b in zip(found, source, strict=True))
+        else:
+            assert sorted(map(tuple, found.tolist())) == sorted(map(tuple, source.tolist()))
+            assert not torch.equal(found, source)
+
+    @pytest.mark.parametrize("reading", ["random", "permuted"])
+    def test_rows_for_comparison_say_in_their_file_that_they_know_nothing(
+        self, attach_config: AttachConfig, reading: Any
+    ) -> None:
+        pretrain(change(attach_config, reading=reading))
+        trained_on = read_recipe(Path(attach_config.output) / "attachment" / "memory.safetensors").trained_on
+        assert trained_on == {"nothing": f"{reading} rows for comparison", "of": attach_config.memory_file}
 
     def test_a_warm_start_trains_the_table_on(self, attach_config: AttachConfig) -> None:
         pretrain(change(attach_config, train_table=True))

@@ -96,6 +96,7 @@ class TestResuming:
         trainer_of(again, tmp_path / "parts").train(resume_from_checkpoint=str(tmp_path / "parts" / "checkpoint-2"))
         assert_equal(again.tensors(), expected)
 
+    @pytest.mark.slow
     def test_lora_beside_the_memory_is_resumed_with_it(self, make_setup: Callable[..., Setup], tmp_path: Path) -> None:
         """peft saves what is its own and nothing else."""
         peft = pytest.importorskip("peft", reason="peft is not installed")
@@ -126,6 +127,7 @@ class TestResuming:
         with torch.no_grad():
             assert torch.equal(host(ids).logits, setup.model.eval()(ids).logits)
 
+    @pytest.mark.slow
     def test_a_checkpoint_of_another_folder_is_found_where_the_arguments_say(
         self, make: Callable[[], Setup], tmp_path: Path
     ) -> None:
@@ -138,6 +140,7 @@ class TestResuming:
         trainer_of(whole := make(), tmp_path / "whole").train()
         assert_equal(setup.tensors(), whole.tensors())
 
+    @pytest.mark.slow
     def test_a_checkpoint_of_another_run_under_the_same_name_is_not_taken(
         self, make: Callable[[], Setup], tmp_path: Path
     ) -> None:
@@ -203,6 +206,7 @@ class TestMemoryFile:
             trainer_of(with_file(file), tmp_path / "run").train(resume_from_checkpoint=True)
 
 
+@pytest.mark.slow
 class TestRefusals:
     """Nothing goes on with a reader that the checkpoint does not hold."""
 

@@ -12,6 +12,7 @@ from tokagnostic.bench.hashing import measure_hashing
 from tokagnostic.bench.host import measure_host
 from tokagnostic.bench.measuring import Row, bench_table
 from tokagnostic.bench.overlap import measure_overlap
+from tokagnostic.bench.table_optimizer import measure_table_optimizer
 from tokagnostic.bench.tokens import measure_tokens
 from tokagnostic.bench.training_step import measure_step
 from tokagnostic.errors import InvalidValueError
@@ -24,6 +25,7 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "cache": measure_cache,
     "overlap": measure_overlap,
     "step": measure_step,
+    "table": measure_table_optimizer,
     "host": measure_host,
 }
 """All measurements, in the order in which they are made."""

@@ -14,9 +14,9 @@ from tokagnostic.evaluation.overlap.counts import ANY_ORDER, MATRIX, UNIQUE, WEI
 from tokagnostic.evaluation.overlap.sides import SideBatch, side_of
 from tokagnostic.evaluation.overlap.table import count_windows
 from tokagnostic.evaluation.windows import WindowReader
-from tokagnostic.studies.train_tokenizers import train_byte_level_bpe, train_unigram
 from tokagnostic.tokens import TokenBytes
 from tokagnostic.tokens.encoder import TextEncoder
+from tokagnostic.tokens.train_tokenizers import train_byte_level_bpe, train_unigram
 
 Pieces = list[list[bytes | None]]
 """The bytes of each token of each document."""

@@ -32,7 +32,8 @@ def _trainer(num_rows: int, batch_size: int | None) -> Callable[[], object]:
     from tokagnostic.host import attach
     from tokagnostic.studies.demo import DemoConfig
     from tokagnostic.training.hosts import fresh_llama
-    from tokagnostic.training.optim import RowwiseRMSProp, dense_groups
+    from tokagnostic.training.optim import dense_groups
+    from tokagnostic.training.table_optimizers import RowwiseRMSProp
 
     config = DemoConfig() if batch_size is None else DemoConfig(batch_size=batch_size)
     random = np.random.default_rng(0)

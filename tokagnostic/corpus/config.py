@@ -30,6 +30,8 @@ class CorpusConfig:
     """The field or column that holds the text."""
     on_bad_document: BadDocumentPolicy = "error"
     """For broken UTF-8 or a row without text: stop, skip it, or put U+FFFD (a row without text is then skipped)."""
+    part: tuple[float, float] = (0.0, 1.0)
+    """From where to where to take documents: each has a place between 0 and 1, drawn by its bytes alone; 0 1 is all."""
     limit: int | None = None
     """Stop after this many documents."""
 
@@ -53,6 +55,12 @@ class CorpusConfig:
                 "an empty text_field",
                 expected="the name of a field or column",
                 remedy="Name the one that holds the text",
+            )
+        if len(self.part) != 2 or not 0 <= self.part[0] < self.part[1] <= 1:
+            raise InvalidValueError(
+                f"part {self.part!r}",
+                expected="two rising numbers from 0 to 1, such as 0 0.06 to hold out and 0.06 1 to train on",
+                remedy="Name the part's begin and its end",
             )
         if self.limit is not None and self.limit < 1:
             raise InvalidValueError(

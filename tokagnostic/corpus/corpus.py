@@ -7,9 +7,10 @@ import logging
 import os
 from collections.abc import Iterator
 from dataclasses import dataclass, fields
+from typing import Any
 
 from tokagnostic.corpus.config import CorpusConfig
-from tokagnostic.corpus.document import Document, documents_digest
+from tokagnostic.corpus.document import Document, documents_digest, place_of
 from tokagnostic.corpus.intake import CorpusCounts, Intake
 from tokagnostic.corpus.readers import JsonLinesReader, Place, Reader, TextReader
 from tokagnostic.corpus.tables import EmbeddedReader, HubReader, ParquetReader
@@ -93,11 +94,14 @@ class Corpus:
         met = self.counts = cursor.counts
         intake = Intake(self.config.on_bad_document, met)
         place = Place(cursor.position, cursor.line, cursor.part)
-        limit = self.config.limit
+        limit, (begin, end) = self.config.limit, self.config.part
+        is_all = (begin, end) == (0, 1)
         for name in names[names.index(cursor.source) :]:
             if met.documents == limit:
                 return
             for document, after in self._readers[name].read(place, intake):
+                if not is_all and not begin <= place_of(document) < end:
+                    continue
                 met.documents += 1
                 met.bytes += len(document.data)
                 yield document, Cursor(name, *after, **vars(met))
@@ -112,6 +116,14 @@ class Corpus:
                 expected="at least one document that is not blank",
                 remedy="Check the sources, documents and text_field",
             )
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """The settings and the sizes of the files as JSON values, by which saved work knows its corpus again."""
+        given = {entry.name: getattr(self.config, entry.name) for entry in fields(CorpusConfig)}
+        values = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
+        sizes = {name: os.path.getsize(name) for name in self._readers if os.path.isfile(name)}
+        return {**values, "sizes": sizes}
 
     def digest(self) -> str:
         """SHA-256 of all documents, in lower-case hex (`documents_digest`), by one pass over the corpus."""

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from tokagnostic.errors import CorpusError, InvalidValueError
 
 _DRAWS = 1 << 64
+_PLACE_SALT = b"place\0"
 
 
 @dataclass(frozen=True)
@@ -46,6 +47,11 @@ def documents_digest(documents: Iterable[Document]) -> str:
     return digest.hexdigest()
 
 
+def place_of(document: Document) -> float:
+    """A document's place among all that there could be, from 0 to below 1: drawn by its bytes, as `partition` draws."""
+    return int(_draw(_PLACE_SALT, document) >> 11) / 2**53
+
+
 def partition(documents: Iterable[Document], shares: Mapping[str, float], seed: int = 0) -> dict[str, list[Document]]:
     """Deal documents into named parts, each by a hash of its own bytes.
 
@@ -76,8 +82,13 @@ def partition(documents: Iterable[Document], shares: Mapping[str, float], seed: 
         edges.append(_DRAWS if reached > 1 - 1e-9 else int(reached * _DRAWS))
     parts: dict[str, list[Document]] = {name: [] for name in shares}
     for document in documents:
-        draw = int.from_bytes(hashlib.sha256(salt + document.data).digest()[:8], "big")
+        draw = _draw(salt, document)
         name = next((name for name, edge in zip(shares, edges, strict=True) if draw < edge), None)
         if name is not None:
             parts[name].append(document)
     return parts
+
+
+def _draw(salt: bytes, document: Document) -> int:
+    """A number below `_DRAWS` by the bytes of a document."""
+    return int.from_bytes(hashlib.sha256(salt + document.data).digest()[:8], "big")

@@ -43,7 +43,7 @@ def attach(
 
     Inside the host, as `tokagnostic`, stand the reader (one `MemoryLayer` per layer) and the memory, so that trainers and
     device moves see them; the host's own `save_pretrained` leaves them out. A cast of the host (`model.to(torch.bfloat16)`,
-    `model.half()`) moves them but does not round them: a trainable table needs fp32, a frozen one keeps the dtype of its
+    `model.half()`) moves them but does not round them: a trainable table is fp32, or bf16 on purpose, a frozen one keeps the dtype of its
     file. To cast them on purpose, cast `attachment.reader` or the memory itself.
 
     LoRA through peft goes below, attached to a model that peft has made, or on top; there peft freezes whatever is not its
@@ -67,9 +67,16 @@ def attach(
     Raises:
         HostError: if the model's parts cannot be found, it is quantised, sharded or has a memory already, or the
             tokenizer has more ids than it.
-        InvalidValueError: for layers that the model or the memory does not have, an unknown gate or kernel, or a
+        InvalidValueError: for a model or memory that is none, layers that the model or the memory does not have, an unknown gate or kernel, or a
             hash cache of another prefix policy than the memory's.
     """
+    for what, given, kind in (("model", model, nn.Module), ("memory", memory, NgramMemory)):
+        if not isinstance(given, kind):
+            raise InvalidValueError(
+                f"a {what} of type {type(given).__name__}",
+                expected=f"an object of type {kind.__name__}",
+                remedy="Load it first, a memory with load_memory",
+            )
     require_whole_weights(model)
     parts = find_parts(model)
     if attachment_of(model) is not None or hasattr(model, NAME):
@@ -114,10 +121,10 @@ def _checked_layers(layers: Sequence[int], num_layers: int) -> tuple[int, ...]:
 
 
 def _checked_ids(ids: Sequence[int], num_ids: int) -> tuple[int, ...]:
-    if not all(type(token_id) is int and 0 <= token_id < num_ids for token_id in ids):
+    if not isinstance(ids, Sequence) or not all(type(token_id) is int and 0 <= token_id < num_ids for token_id in ids):
         raise InvalidValueError(
-            f"boundary_ids {list(ids)}",
-            expected=f"ids from 0 to {num_ids - 1}",
+            f"boundary_ids {ids!r}",
+            expected=f"a list of ids from 0 to {num_ids - 1}",
             remedy="Name ids of the host's tokenizer",
         )
     return tuple(ids)

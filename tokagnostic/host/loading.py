@@ -24,11 +24,14 @@ def load_attachment(
     source: str | Path,
     memory_file: str | Path | None = None,
     revision: str | None = None,
+    *,
+    verify: bool = False,
 ) -> Attachment:
     """Attach what `Attachment.save_pretrained` wrote or `push_to_hub` uploaded, the memory frozen and mapped.
 
-    Nothing is left to chance: a reader with a weight too few, too many, of another shape, or of other values than those
-    that were saved is refused, and so is another memory. A refused attachment leaves the host as it was.
+    A reader with a weight too few, too many, of another shape, or of other values than those that were saved is refused,
+    and so is a memory of another identity. Rows that were damaged since are found with `verify`, which reads them all. A
+    refused attachment leaves the host as it was.
 
     Args:
         model: a host of the same width, without a memory.
@@ -36,6 +39,7 @@ def load_attachment(
         source: the folder of a saved attachment, or its name on the hub, OWNER/NAME.
         memory_file: where the memory is, if not where the saved attachment says.
         revision: of a hub name: a branch, tag or commit.
+        verify: compare the memory's rows with their digest.
 
     Raises:
         SourceError: if a file is missing, cut short, or cannot be read or fetched.
@@ -50,7 +54,7 @@ def load_attachment(
     file = memory_file_of(folder, config, fetched=fetched) if memory_file is None else Path(memory_file)
     recipe = recipe_of(file, config, folder)
     cache = HashCache.of(tokenizer_or_cache, recipe.prefix)
-    memory = load_memory(file, cache, max_order=config.max_order)
+    memory = load_memory(file, cache, max_order=config.max_order, verify=verify or None)
     if memory.feature_dim != config.feature_dim:
         raise HostError(
             f"attachment {folder} with a reader of {config.feature_dim} features",

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 import torch
-from torch import Tensor
 
 from tokagnostic.corpus import Document
 from tokagnostic.evaluation.bits_per_byte import bits_per_byte
@@ -23,8 +22,7 @@ from tokagnostic.evaluation.key_set import KeySet
 from tokagnostic.hashing import HashCache
 from tokagnostic.host import attach
 from tokagnostic.memory import MemoryConfig, NgramMemory
-from tokagnostic.memory.base import generator
-from tokagnostic.memory.file import load_memory
+from tokagnostic.memory.controls import load_reading
 from tokagnostic.tokens.encoder import TextEncoder
 from tokagnostic.training.config import FitConfig, HostConfig
 from tokagnostic.training.fit import FitResult, fit
@@ -152,28 +150,8 @@ def _memory_for(control: Control, setting: TargetSetting, cache: HashCache) -> N
         return None
     if control == "native":
         return setting.memory_config.build(cache)
-    order = 1 if control == "order1" else setting.memory_config.max_order
-    memory = load_memory(setting.memory_file, cache, max_order=order, mapped=False)
-    random = generator(_seed_of(control, setting.fit.seed))
-    for table in memory.parameters():
-        if control == "random":
-            table.copy_(noise_like(table, random))
-        elif control == "permuted":
-            table.copy_(table[torch.randperm(len(table), generator=random)])
-    return memory
-
-
-def _seed_of(control: Control, seed: int) -> int:
-    """A seed that nothing else draws from: with the plain one, noise would point where the memory's fresh rows did."""
-    return int.from_bytes(hashlib.sha256(f"{control} {seed}".encode()).digest()[:7], "big")
-
-
-def noise_like(table: Tensor, random: torch.Generator) -> Tensor:
-    """Rows in random directions, each as long as the row that it stands in for, [R, dim]."""
-    noise = torch.randn(table.shape, generator=random)
-    lengths = torch.linalg.vector_norm(table.float(), dim=1, keepdim=True)
-    noise *= lengths / torch.linalg.vector_norm(noise, dim=1, keepdim=True)
-    return noise.to(table.dtype)
+    max_order, seed = setting.memory_config.max_order, setting.fit.seed
+    return load_reading(control, setting.memory_file, cache, seed, max_order=max_order)
 
 
 def _digest(memory: NgramMemory) -> str:

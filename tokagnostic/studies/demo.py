@@ -38,8 +38,8 @@ from tokagnostic.studies.controls import (
 )
 from tokagnostic.studies.division import DividedText, divide_text
 from tokagnostic.studies.report import claim_folder, write_report
-from tokagnostic.studies.train_tokenizers import train_byte_level_bpe, train_unigram
 from tokagnostic.tokens.encoder import TextEncoder
+from tokagnostic.tokens.train_tokenizers import train_byte_level_bpe, train_unigram
 from tokagnostic.training.config import FitConfig, HostConfig
 from tokagnostic.training.fit import FitResult, fit
 from tokagnostic.training.hosts import fresh_llama, seeded

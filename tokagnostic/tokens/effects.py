@@ -140,7 +140,7 @@ def _laws(text: str, joined: str, has_added: bool, observe: Observe) -> Iterator
     yield _replaced_by_space(text, joined)
     yield _dropped_whitespace(text, joined, has_added, observe)
     yield Effect.LOWERS if joined == text.lower() else None
-    yield _normalized(text, joined)
+    yield _normalized(text, joined, observe)
     yield _vanished(text, joined, observe)
     yield _invented(text, joined, has_added)
 
@@ -181,7 +181,7 @@ def _goes_as_control(c: str, observe: Observe) -> bool:
     return seen.joined == b"aa" and TokenKind.UNKNOWN not in seen.kinds and observe("a a").joined == b"a a"
 
 
-def _normalized(text: str, joined: str) -> Effect | None:
+def _normalized(text: str, joined: str, observe: Observe) -> Effect | None:
     forms = {form: unicodedata.normalize(form, text) for form in ("NFC", "NFD", "NFKC", "NFKD")}
     if joined == forms["NFC"]:
         return Effect.COMPOSES if len(joined) < len(text) else Effect.REPLACES_TWINS
@@ -190,7 +190,7 @@ def _normalized(text: str, joined: str) -> Effect | None:
     if joined in (forms["NFKC"], forms["NFKD"]):
         return Effect.REPLACES_COMPATIBILITY
     bare = "".join(c for c in forms["NFD"] if unicodedata.category(c) != _ACCENT)
-    return Effect.REMOVES_ACCENTS if joined == bare else None
+    return Effect.REMOVES_ACCENTS if joined == bare and _removes_accents(observe) else None
 
 
 def _vanished(text: str, joined: str, observe: Observe) -> Effect | None:
@@ -198,7 +198,7 @@ def _vanished(text: str, joined: str, observe: Observe) -> Effect | None:
     gone = _missing(text, joined)
     if gone is None:
         return Effect.BYTES_VANISH if _is_within(joined.encode(), text.encode()) else None
-    if len(classes := {_class_when_gone(c) for c in gone}) > 1:
+    if len(classes := {_class_when_gone(c, observe) for c in gone}) > 1:
         return None
     if any(b" " in observe(f"a{c}a").joined for c in gone):
         # It became a space, and spaces are dropped at the end of a text.
@@ -206,12 +206,19 @@ def _vanished(text: str, joined: str, observe: Observe) -> Effect | None:
     return classes.pop()
 
 
-def _class_when_gone(c: str) -> Effect | None:
+def _class_when_gone(c: str, observe: Observe) -> Effect | None:
     if c in _WHITESPACE - _CONTROL_BLANKS:
         return None
     if _is_invisible(c):
         return Effect.INVISIBLE_VANISH
-    return Effect.REMOVES_ACCENTS if unicodedata.category(c) == _ACCENT else Effect.VANISHES
+    return (
+        Effect.REMOVES_ACCENTS if unicodedata.category(c) == _ACCENT and _removes_accents(observe) else Effect.VANISHES
+    )
+
+
+def _removes_accents(observe: Observe) -> bool:
+    """Whether accents go by rule, letters staying; a vocabulary without some bytes loses what they spell alone."""
+    return bool(observe("\xe9").joined) and observe("a\u20d7").joined == b"a"
 
 
 def _invented(text: str, joined: str, has_added: bool) -> Effect | None:

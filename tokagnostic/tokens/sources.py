@@ -11,6 +11,7 @@ from typing import Any
 from tokagnostic.errors import SourceError
 from tokagnostic.tokens.encoder import TextEncoder
 from tokagnostic.tokens.engine import Reading
+from tokagnostic.tokens.packages import package_path
 
 CONFIG_FOLDERS = (
     Path(__file__).resolve().parents[2] / "tokenizers_cfg",
@@ -25,7 +26,7 @@ _FIRST_PIECE = b"\x0a"
 
 FORMS = (
     "hf:NAME, file:PATH, a path that exists (tokenizer.json, .model, .tiktoken, tekken.json, .gguf, or a folder that "
-    "holds one), tiktoken:NAME, mistral:VERSION"
+    "holds one), package:NAME, tiktoken:NAME, mistral:VERSION"
 )
 
 
@@ -37,6 +38,7 @@ def load_tokenizer(spec: str) -> TextEncoder:
             `hf:NAME`, a repository of the Hugging Face hub;
             `file:PATH`, or a path that exists: a tokenizer.json, a SentencePiece .model, a .tiktoken file of ranks, a
             tekken.json, a .gguf, or a folder that holds one of them;
+            `package:NAME`, or `package:NAME/FILE`: likewise, in the folder of an installed package;
             `tiktoken:NAME`, an encoding of the tiktoken package;
             `mistral:VERSION`, a tokenizer that the mistral-common package carries, such as v1, v3 or tekken;
             the name of a file in `tokenizers_cfg/`, or the path of such a file, whose TOML holds such a `spec` and, if wanted, the `fingerprint`
@@ -221,6 +223,7 @@ def _from_mistral(version: str) -> Reading:
 _SCHEMES: dict[str, Callable[[str], Reading]] = {
     "hf": _from_hub,
     "file": lambda path: _from_path(Path(path)),
+    "package": lambda name: _from_path(package_path(name)),
     "tiktoken": _from_tiktoken,
     "mistral": _from_mistral,
 }

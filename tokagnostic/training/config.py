@@ -10,9 +10,12 @@ from tokagnostic.corpus import CorpusConfig
 from tokagnostic.errors import InvalidValueError
 from tokagnostic.host.layer import GateForm
 from tokagnostic.memory.base import require_whole
+from tokagnostic.memory.controls import Reading
 from tokagnostic.memory.kinds import JointConfig
 
 Precision = Literal["no", "bf16", "fp16"]
+TableRule = Literal["rowwise_rmsprop", "rowwise_adam", "lazy_adam"]
+TableDtype = Literal["fp32", "bf16"]
 
 _LEAST_WHOLE = {
     "num_steps": 1,
@@ -52,13 +55,20 @@ class FitConfig:
     learning_rate: float = 2e-3
     """Peak rate of AdamW for host and reader."""
     table_rate_factor: float = 15.0
-    """Peak rate of the memory's table, as a multiple of learning_rate; it belongs to the row-wise optimizer."""
+    """Peak rate of the memory's table, as a multiple of learning_rate; it belongs to the rule, and 15 to row-wise RMSProp."""
+    table_optimizer: TableRule = "rowwise_rmsprop"
+    """Rule for the memory's table: row-wise RMSProp with 8 bytes of state per row, or Adam of the rows that are looked up
+    with 4 (rowwise_adam: one second moment per row) or 8 bytes per number (lazy_adam)."""
+    table_dtype: TableDtype = "fp32"
+    """Precision of the table in training; bf16 halves its memory and rounds updates up or down by chance."""
     warmup_share: float = 0.05
     """Share of the updates in which the rates rise, before they fall along a cosine."""
     weight_decay: float = 0.1
     """AdamW's, on matrices only; a memory's table has none."""
     clip_norm: float = 1.0
     """Largest norm of the gradient of host and reader together, 0 for any; the table's updates have their own scale."""
+    clip_table: bool = False
+    """Count the table's gradient in that norm and scale it along, as if it were dense."""
     precision: Precision = "no"
     """Mixed precision of Accelerate; parameters and tables stay in fp32."""
     seed: int = 0
@@ -81,14 +91,16 @@ class FitConfig:
                     f"{name} = {value!r}", expected=f"a finite number, {bound}", remedy=f"Set {name} to such a number"
                 )
         _require_choice("precision", self.precision, Precision)
+        _require_choice("table_optimizer", self.table_optimizer, TableRule)
+        _require_choice("table_dtype", self.table_dtype, TableDtype)
 
 
 @dataclass(frozen=True)
 class HostConfig:
-    """The host: a model of transformers by name or folder, or a fresh Llama of the given sizes."""
+    """The host: a model that transformers loads, or a fresh Llama of the given sizes."""
 
     path: str | None = None
-    """A folder or hub name of a causal language model; unset: a fresh Llama."""
+    """A causal language model: a folder, a .gguf file, package:name, or a hub name; unset: a fresh Llama."""
     width: int = 128
     """D of a fresh Llama."""
     num_layers: int = 3
@@ -106,7 +118,8 @@ class PretrainConfig:
     """
 
     tokenizer: str
-    """The host's tokenizer: hf:name, a tokenizer.json, a folder that holds one, or a name in tokenizers_cfg."""
+    """The host's tokenizer: hf:name, a file, a folder, package:name, a name in tokenizers_cfg, or for a fresh host bpe:IDS,
+    a byte-level BPE of that many ids that is trained on the corpus first."""
     output: str
     """Folder of the run: config, metrics, checkpoints, and in the end host, reader and memory."""
     corpus: CorpusConfig = field(default_factory=CorpusConfig)
@@ -115,6 +128,8 @@ class PretrainConfig:
     """A fresh memory, trained with the host; not used when memory_file is set."""
     memory_file: str | None = None
     """A memory file, read frozen: only the reader and the host are trained."""
+    reading: Reading = "frozen"
+    """With memory_file: read it as it is, or for comparison noise, its rows in another order, or single tokens only."""
     train_table: bool = False
     """With memory_file: go on training the table (a warm start)."""
     train_host: bool = True
@@ -130,14 +145,33 @@ class PretrainConfig:
     """Go on from the newest checkpoint in the output folder."""
 
     def __post_init__(self) -> None:
+        if self.trained_ids is not None and not (self.trained_ids > 256 and self.host.path is None):
+            raise InvalidValueError(
+                f"tokenizer {self.tokenizer!r}" + (f" for the host {self.host.path!r}" if self.host.path else ""),
+                expected="bpe:IDS with more than 256 ids, and a fresh host",
+                remedy="Raise the number, or name the tokenizer that the host was trained with",
+            )
         _require_choice("gate", self.gate, GateForm)
+        _require_choice("reading", self.reading, Reading)
         require_whole("conv_kernel", self.conv_kernel, 0)
+        if self.reading != "frozen" and (self.memory_file is None or self.train_table):
+            raise InvalidValueError(
+                f"reading {self.reading!r} {'with train_table' if self.train_table else 'without memory_file'}",
+                expected="a memory file whose reading is to be compared, its table frozen",
+                remedy="Name a memory_file and leave train_table out, or leave reading out",
+            )
         if self.train_table and self.memory_file is None:
             raise InvalidValueError(
                 "train_table without memory_file",
                 expected="a memory file whose table is to be trained on",
                 remedy="Name a memory_file, or leave train_table out: a fresh memory is always trained",
             )
+
+    @property
+    def trained_ids(self) -> int | None:
+        """Ids of a tokenizer that is trained on the corpus; None where the tokenizer is there already."""
+        scheme, _, num_ids = self.tokenizer.partition(":")
+        return int(num_ids) if scheme == "bpe" and num_ids.isdecimal() else None
 
 
 @dataclass(frozen=True)

@@ -94,7 +94,7 @@ def fit(
     optimizers = make_optimizers(model, attachment, config, num_processes)
     tokens_per_step = config.batch_size * config.accumulation * config.block_length * num_processes
     with (
-        Updater(accelerator, model, optimizers, config.clip_norm) as updater,
+        Updater(accelerator, model, optimizers, config.clip_norm, config.clip_table) as updater,
         seeded(config.seed + accelerator.process_index),
     ):
         shared = {"text": stream.digest, "fit": lasting(config), "processes": num_processes, **(facts or {})}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import weakref
 from collections.abc import Callable
 from typing import Any
@@ -9,13 +10,22 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from tokagnostic.errors import HostError
+from tokagnostic.errors import HostError, InvalidValueError
 from tokagnostic.host import attachment_of
-from tokagnostic.training.optim import RowwiseRMSProp, dense_groups
+from tokagnostic.training.clipping import clip_global_norm
+from tokagnostic.training.config import TableRule
+from tokagnostic.training.optim import dense_groups
+from tokagnostic.training.rowwise_torch import occurrences_of
+from tokagnostic.training.table_optimizers import make_table_optimizer, restore_table_states
 
 
 def memory_optimizer(
-    model: nn.Module, lr: float, weight_decay: float = 0.0, table_lr_factor: float = 5.0
+    model: nn.Module,
+    lr: float,
+    weight_decay: float = 0.0,
+    table_lr_factor: float = 5.0,
+    table_optimizer: TableRule = "rowwise_rmsprop",
+    clip_norm: float = 0.0,
 ) -> MemoryOptimizer:
     """An optimizer of all that is trainable in a model with an attached memory, for trainers that take only one.
 
@@ -29,10 +39,13 @@ def memory_optimizer(
         lr: rate of host and reader.
         weight_decay: of matrices; vectors and tables never decay.
         table_lr_factor: how much larger the table's rate is.
+        table_optimizer: rule for the table; see `make_table_optimizer`.
+        clip_norm: largest norm of all gradients as one vector, the table's among them; 0 for any. A trainer's own
+            clipping (max_grad_norm) does not see the table's gradient: set one of the two.
 
     Raises:
         HostError: if no memory is attached, or nothing is trainable.
-        InvalidValueError: if a rate or factor is not a positive number.
+        InvalidValueError: if a rate or factor is not a positive number, a norm is negative, or a rule is unknown.
     """
     attachment = attachment_of(model)
     if attachment is None:
@@ -52,43 +65,69 @@ def memory_optimizer(
             expected="a trainable host, reader or table",
             remedy="Call requires_grad_(True) of what shall be trained; wrappers such as LoRA's switch it off",
         )
-    return MemoryOptimizer(groups)
+    return MemoryOptimizer(groups, table_optimizer, clip_norm)
 
 
 class MemoryOptimizer(torch.optim.Optimizer):
-    """AdamW for dense groups and `RowwiseRMSProp` for those of tables, as one optimizer with one state.
+    """AdamW for dense groups and a rule of `make_table_optimizer` for those of tables, as one optimizer with one state.
 
     A table's gradient is taken from the parameter as soon as a backward pass has made it, and kept here until the step:
-    clipping and whatever else a trainer does to gradients sees dense ones alone. Losses that are scaled up for fp16 are
-    not supported, since nothing would scale these gradients down.
+    clipping and whatever else a trainer does to gradients sees dense ones alone. A number stands in for them, the last
+    parameter of the tables' group, whose gradient is 1: a `GradScaler` divides it by the scale of the loss as it divides
+    all gradients, which tells the step what to divide the tables' by; it is infinite where theirs are not finite, so that
+    the scaler leaves the step out.
 
     Args:
         groups: as `Attachment.parameter_groups` makes them: `rowwise` tells which are of tables.
+        table_optimizer: rule for tables.
+        clip_norm: largest norm of all gradients as one vector; 0 for any.
+
+    Raises:
+        InvalidValueError: for an unknown rule, or a norm below 0.
     """
 
-    def __init__(self, groups: list[dict[str, Any]]) -> None:
+    def __init__(
+        self,
+        groups: list[dict[str, Any]],
+        table_optimizer: TableRule = "rowwise_rmsprop",
+        clip_norm: float = 0.0,
+    ) -> None:
+        if not 0 <= clip_norm < math.inf:
+            raise InvalidValueError(
+                f"clip_norm = {clip_norm!r}", expected="a finite number, at least 0", remedy="Set it to such a number"
+            )
+        self._clip_norm = clip_norm
         dense = [group for group in groups if not group["rowwise"]]
         rowwise = [group for group in groups if group["rowwise"]]
         self._rules: dict[bool, torch.optim.Optimizer] = {}
         if dense:
             self._rules[False] = torch.optim.AdamW(dense)
         if rowwise:
-            self._rules[True] = RowwiseRMSProp(rowwise, lr=0.0)  # type: ignore[arg-type]
+            self._rules[True] = make_table_optimizer(table_optimizer, rowwise, lr=0.0)
         super().__init__([group for rule in self._rules.values() for group in rule.param_groups], {})
         for rule in self._rules.values():
             self.state.update(rule.state)
-        self.register_load_state_dict_post_hook(_keep_counts_whole)
-        self._taken: dict[Tensor, Tensor] = {}
-        for group in rowwise:
-            for table in group["params"]:
-                table.register_post_accumulate_grad_hook(_taker(weakref.ref(self)))
+        self._taken: dict[Tensor, list[Tensor]] = {}
+        self._scale: Tensor | None = None
+        for group in self.param_groups:
+            if group["rowwise"]:
+                for table in group["params"]:
+                    table.register_post_accumulate_grad_hook(_taker(weakref.ref(self)))
+                if self._scale is None:
+                    self._scale = nn.Parameter(torch.ones((), device=group["params"][0].device))
+                    group["params"] = [*group["params"], self._scale]
 
     def take(self, table: Tensor) -> None:
         """Take a table's gradient over, on top of those of earlier backward passes."""
-        if table.grad is not None:
-            before = self._taken.get(table)
-            self._taken[table] = table.grad if before is None else before + table.grad
-            table.grad = None
+        if table.grad is None or self._scale is None:
+            return
+        _, values = occurrences_of(table.grad)
+        if self._scale.grad is None:
+            self._scale.grad = torch.ones_like(self._scale)
+        # A sum is finite if all its numbers are, and cheaper than a look at each.
+        self._scale.grad += 0 * values.sum().to(self._scale.device)
+        self._taken.setdefault(table, []).append(table.grad)
+        table.grad = None
 
     def zero_grad(self, set_to_none: bool = True) -> None:
         """Forget all gradients."""
@@ -102,8 +141,11 @@ class MemoryOptimizer(torch.optim.Optimizer):
         if closure is not None:
             with torch.enable_grad():
                 loss = closure()
-        for table, gradient in self._taken.items():
-            table.grad = gradient
+        factor = self._factor()
+        for table, gradients in self._taken.items():
+            table.grad = _joined(gradients, factor)
+        if self._clip_norm:
+            clip_global_norm([p for group in self.param_groups for p in group["params"]], self._clip_norm)
         for rowwise, rule in self._rules.items():
             rule.param_groups = [group for group in self.param_groups if group["rowwise"] is rowwise]
             rule.state = self.state
@@ -113,6 +155,27 @@ class MemoryOptimizer(torch.optim.Optimizer):
         self._taken.clear()
         return loss
 
+    def _factor(self) -> float:
+        """What a scaler has multiplied the gradient of the number by that stands in for tables."""
+        if self._scale is None or self._scale.grad is None:
+            return 1.0
+        factor = float(self._scale.grad)
+        self._scale.grad = None
+        # Without a scaler a gradient that is not finite spoils its own row alone.
+        return factor if math.isfinite(factor) else 1.0
+
+    def load_state_dict(self, state_dict: dict[str, Any]) -> None:
+        """Go on from a saved state, bit for bit."""
+        super().load_state_dict(state_dict)
+        restore_table_states(self, state_dict)
+
+
+def _joined(gradients: list[Tensor], factor: float) -> Tensor:
+    """Sparse gradients [R, dim] one after the other, so that they are summed in the order of the lookups."""
+    values = torch.cat([gradient._values() for gradient in gradients]) * factor
+    indices = torch.cat([gradient._indices() for gradient in gradients], dim=1)
+    return torch.sparse_coo_tensor(indices, values, gradients[0].shape, check_invariants=False)
+
 
 def _taker(optimizer: weakref.ref[MemoryOptimizer]) -> Callable[[Tensor], None]:
     def take(table: Tensor) -> None:
@@ -120,10 +183,3 @@ def _taker(optimizer: weakref.ref[MemoryOptimizer]) -> Callable[[Tensor], None]:
             owner.take(table)
 
     return take
-
-
-def _keep_counts_whole(optimizer: torch.optim.Optimizer) -> None:
-    """Undo the cast by which loading gives all state the dtype of its parameter."""
-    for state in optimizer.state.values():
-        if "count" in state:
-            state["count"] = state["count"].to(torch.int32)

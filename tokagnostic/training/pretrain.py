@@ -16,10 +16,12 @@ from tokagnostic.hashing import HashCache
 from tokagnostic.host import Attachment, attach
 from tokagnostic.host.saving import MEMORY_FILE
 from tokagnostic.json_files import write_json
+from tokagnostic.memory.controls import load_reading
 from tokagnostic.memory.file import load_memory, read_recipe, save_memory
 from tokagnostic.progress import progress_bar
 from tokagnostic.tokens.encoder import TextEncoder
 from tokagnostic.tokens.sources import load_tokenizer
+from tokagnostic.tokens.train_tokenizers import train_byte_level_bpe
 from tokagnostic.training.checkpoint import disk_errors
 from tokagnostic.training.config import PretrainConfig
 from tokagnostic.training.fit import CHECKPOINTS_FOLDER, REPORTING, FitResult, fit
@@ -65,7 +67,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
     if begun and (folder / RESULT_FILE).is_file():
         logger.info("%s is finished: nothing is left to do", folder)
         return _read_json(folder / RESULT_FILE)
-    encoder = load_tokenizer(config.tokenizer)
+    encoder = _tokenizer(config)
     # The memory before the text: a wrong file is told at once, a long text takes minutes.
     attachment, memory_facts = _assemble(config, encoder)
     corpus = Corpus(config.corpus)
@@ -153,6 +155,16 @@ def _read_json(path: Path) -> dict[str, Any]:
     return values
 
 
+def _tokenizer(config: PretrainConfig) -> TextEncoder:
+    """The tokenizer that is named, or one trained on the text: equal texts give equal ones."""
+    num_ids = config.trained_ids
+    if num_ids is None:
+        return load_tokenizer(config.tokenizer)
+    logger.info("training a byte-level BPE of %d ids", num_ids)
+    bpe = train_byte_level_bpe((document.text for document in Corpus(config.corpus)), num_ids)
+    return TextEncoder.from_tokenizer(bpe, f"byte-level BPE, {bpe.get_vocab_size():,} ids")
+
+
 def _assemble(config: PretrainConfig, encoder: TextEncoder) -> tuple[Attachment, Any]:
     """Host and memory, attached; and by what the memory is known again."""
     cache = HashCache.build(encoder.token_bytes)
@@ -163,8 +175,14 @@ def _assemble(config: PretrainConfig, encoder: TextEncoder) -> tuple[Attachment,
         recipe = read_recipe(config.memory_file)
         cache = HashCache.build(encoder.token_bytes, prefix=recipe.prefix)
         # A run takes minutes to days, the digests of its memory seconds: damage is told before, not by a bad loss.
-        memory = load_memory(config.memory_file, cache, trainable=config.train_table, verify=True)
+        if config.train_table:
+            memory = load_memory(config.memory_file, cache, trainable=True, verify=True)
+        else:
+            memory = load_reading(config.reading, config.memory_file, cache, config.fit.seed, verify=True)
         memory_facts = recipe.identity
+    if config.fit.table_dtype == "bf16" and not memory.frozen:
+        for table in memory.parameters():
+            table.data = table.data.bfloat16()
     if memory.num_tables not in (1, len(config.layers)):
         raise TrainingError(
             f"{len(config.layers)} layers for a memory of {memory.num_tables} tables",
@@ -235,10 +253,12 @@ def _save(
     """Write what a finished run leaves, result.json last; the host is plain afterwards."""
     attachment_folder = folder / ATTACHMENT_FOLDER
     attachment_folder.mkdir(exist_ok=True)
-    if config.memory_file is None or config.train_table:
+    if config.memory_file is None or not attachment.memory.is_as_in_file:
         memory_file = attachment_folder / MEMORY_FILE
         # A speed is no property of a memory: equal runs leave equal files.
         trained_on = {name: value for name, value in facts.items() if name != "tokens_per_second"}
+        if config.reading != "frozen":
+            trained_on = {"nothing": f"{config.reading} rows for comparison", "of": str(config.memory_file)}
         save_memory(attachment.memory, memory_file, trained_on=trained_on, layers=config.layers)
     else:
         memory_file = Path(config.memory_file)

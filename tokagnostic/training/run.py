@@ -90,13 +90,14 @@ def export_memory(folder: str | Path, path: str | Path, row_format: RowFormat) -
     return save_memory(memory, path, row_format, recipe.trained_on, layers)
 
 
-def continue_prompt(run: Run, prompt: str, num_tokens: int) -> str:
+def continue_prompt(run: Run, prompt: str, num_tokens: int, *, use_cache: bool = True) -> str:
     """The prompt and the most likely tokens after it, as text; bytes that are not UTF-8 show as U+FFFD.
 
     Args:
         run: model, tokenizer and memory.
         prompt: what to continue.
         num_tokens: tokens to add.
+        use_cache: whether the host keeps what it has computed, or computes all of the sequence for each token.
 
     Raises:
         InvalidValueError: if there is nothing to begin with or to add, or more than the host has positions for.
@@ -123,6 +124,7 @@ def continue_prompt(run: Run, prompt: str, num_tokens: int) -> str:
             attention_mask=torch.ones_like(sequence),
             max_new_tokens=num_tokens,
             do_sample=False,
+            use_cache=use_cache,
             pad_token_id=0,
         )
     return run.encoder.token_bytes.join(generated[0].tolist()).decode("utf-8", errors="replace")

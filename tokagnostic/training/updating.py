@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
+from itertools import chain
 
 import torch
 from accelerate import Accelerator
@@ -11,9 +12,11 @@ from torch import Tensor, nn
 
 from tokagnostic.errors import TrainingError
 from tokagnostic.host import Attachment
+from tokagnostic.training.clipping import clip_global_norm
 from tokagnostic.training.config import FitConfig
-from tokagnostic.training.optim import RowwiseRMSProp, dense_groups
+from tokagnostic.training.optim import dense_groups
 from tokagnostic.training.packing import Batch
+from tokagnostic.training.table_optimizers import make_table_optimizer
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +51,7 @@ def make_accelerator(config: FitConfig) -> Accelerator:
 def make_optimizers(
     model: nn.Module, attachment: Attachment | None, config: FitConfig, num_processes: int = 1
 ) -> list[torch.optim.Optimizer]:
-    """AdamW for all that is dense, and after it the row-wise rule for the tables of a memory that is trained.
+    """AdamW for all that is dense, and after it the rule that is asked for, for the tables of a memory that is trained.
 
     Raises:
         TrainingError: if nothing dense can be trained, or a table would be trained by several processes.
@@ -79,7 +82,8 @@ def make_optimizers(
         torch.optim.AdamW(dense_groups(named, config.weight_decay), lr=config.learning_rate, betas=(0.9, 0.95))
     ]
     if tables:
-        optimizers.append(RowwiseRMSProp(tables, lr=config.learning_rate * config.table_rate_factor))
+        rate = config.learning_rate * config.table_rate_factor
+        optimizers.append(make_table_optimizer(config.table_optimizer, tables, rate, seed=config.seed % 2**32))
     return optimizers
 
 
@@ -91,6 +95,7 @@ class Updater:
         model: the host.
         optimizers: those of `make_optimizers`.
         clip_norm: largest norm of the dense gradient; 0 clips nothing.
+        clip_table: whether the tables' gradients count in that norm, and are scaled along.
     """
 
     def __init__(
@@ -99,12 +104,14 @@ class Updater:
         model: nn.Module,
         optimizers: Sequence[torch.optim.Optimizer],
         clip_norm: float,
+        clip_table: bool = False,
     ) -> None:
         self._accelerator = accelerator
         self._plain = model
         self._own = {name: vars(model)[name] for name in _REPLACED if name in vars(model)}
         self._clip_norm = clip_norm
-        self._dense = [parameter for group in optimizers[0].param_groups for parameter in group["params"]]
+        self._clip_table = clip_table
+        self._trained = [[p for group in optimizer.param_groups for p in group["params"]] for optimizer in optimizers]
         if accelerator.num_processes > 1:
             # What is frozen is equal everywhere. Sent around, a mapped table would be read and copied as a whole.
             frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
@@ -135,12 +142,19 @@ class Updater:
                 loss = self._model(**_inputs(batch, self._accelerator.device), use_cache=False).loss
                 self._accelerator.backward(loss)
                 if self._accelerator.sync_gradients and self._clip_norm > 0:
-                    self._accelerator.clip_grad_norm_(self._dense, self._clip_norm)
+                    self._clip()
                 for optimizer in self._optimizers:
                     optimizer.step()
                     optimizer.zero_grad()
             losses.append(loss.detach())
         return float(torch.stack(losses).mean())
+
+    def _clip(self) -> None:
+        if self._clip_table:
+            self._accelerator.unscale_gradients()
+            clip_global_norm(chain.from_iterable(self._trained), self._clip_norm)
+        else:
+            self._accelerator.clip_grad_norm_(self._trained[0], self._clip_norm)
 
 
 def _inputs(batch: Batch, device: torch.device) -> dict[str, Tensor]:

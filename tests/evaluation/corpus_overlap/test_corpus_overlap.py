@@ -219,7 +219,9 @@ class TestWorkFolder:
         again = corpus_overlap(documents, *pair, 3, memory_mib=1, folder=work)
         assert again.to_dict() == whole.to_dict()
         assert len(counted) == 20 - saved
-        assert not work.exists()
+        assert [entry.name for entry in work.iterdir()] == [MANIFEST]
+        counted.clear()
+        assert corpus_overlap(documents, *pair, 3, folder=work).to_dict() == whole.to_dict() and not counted
 
     def test_goes_on_with_the_merge(self, encoders, corpus, tmp_path, monkeypatch) -> None:
         pair = encoders["metaspace"], encoders["byte-level"]

@@ -1,15 +1,25 @@
 from __future__ import annotations
 
+import json
 import os
 import pickle
 
 import pytest
 
 from tests.evaluation.overlap_tokenizers import TEXT, metaspace, trained_byte_level, word_piece
-from tokagnostic.errors import CorpusError, InvalidValueError, MissingExtraError, TokagnosticError, WorkerError
-from tokagnostic.evaluation.overlap import count_overlap, overlap_square
+from tokagnostic.corpus import Corpus, CorpusConfig
+from tokagnostic.errors import (
+    CorpusError,
+    InvalidValueError,
+    MissingExtraError,
+    SourceError,
+    TokagnosticError,
+    WorkerError,
+)
+from tokagnostic.evaluation.overlap import count_overlap, overlap_square, saved_counts
 from tokagnostic.evaluation.overlap import processes as overlap_processes
 from tokagnostic.evaluation.overlap.processes import count_overlap_in_processes
+from tokagnostic.evaluation.overlap.saved_counts import SavedCounts
 from tokagnostic.tokens.encoder import TextEncoder
 
 DOCUMENTS = [f"{text} {i}" for i in range(7) for text in (*TEXT, "")]
@@ -31,7 +41,7 @@ def as_values(counts) -> list:
 
 
 class TestSeveralProcesses:
-    @pytest.mark.parametrize("processes", [2, 3])
+    @pytest.mark.parametrize("processes", [2, pytest.param(3, marks=pytest.mark.slow)])
     def test_count_what_one_counts_to_the_last_bit(self, encoders, small_batches, tmp_path, processes) -> None:
         encoders[0].save(tmp_path / "saved")
         targets, references = [str(tmp_path / "saved"), encoders[1]], [encoders[2], encoders[1]]
@@ -43,6 +53,40 @@ class TestSeveralProcesses:
             assert [pair[name] for row in as_values(one) for pair in row] == [
                 pair[name] for row in as_values(plain) for pair in row
             ]
+
+    @pytest.mark.parametrize(("processes", "stop_after"), [(1, 0), (1, 1), (1, 3), (2, 2)])
+    def test_go_on_where_an_interrupted_count_had_saved(
+        self, encoders, small_batches, tmp_path, monkeypatch, processes, stop_after
+    ) -> None:
+        rows = [{"text": text} for text in (*DOCUMENTS, " ", "\n")]
+        (tmp_path / "text.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
+        corpus = Corpus(CorpusConfig((str(tmp_path / "text.jsonl"),)))
+        settings = {"processes": processes, "file": tmp_path / "counts.json"}
+        whole = count_overlap_in_processes(corpus, encoders[:1], encoders[1:2], 3, processes=1)
+        met = corpus.counts
+        monkeypatch.setattr(saved_counts, "SECONDS", 0.0)
+        save, times = SavedCounts.save, []
+
+        def stopping(self: SavedCounts, counts, cursor) -> None:
+            if len(times) == stop_after:
+                raise KeyboardInterrupt
+            save(self, counts, cursor)
+            times.append(counts[0][0].num_documents)
+
+        with pytest.raises(KeyboardInterrupt), monkeypatch.context() as patch:
+            patch.setattr(SavedCounts, "save", stopping)
+            count_overlap_in_processes(corpus, encoders[:1], encoders[1:2], 3, **settings)
+        told = []
+        again = count_overlap_in_processes(corpus, encoders[:1], encoders[1:2], 3, **settings, progress=told.append)
+        assert as_values(again) == as_values(whole) and corpus.counts == met
+        assert sum(told) == met.bytes and (told[0] > 0) == (stop_after > 0)
+        finished = count_overlap_in_processes(corpus, encoders[:1], encoders[1:2], 3, **settings)
+        assert as_values(finished) == as_values(whole) and corpus.counts == met
+        with pytest.raises(InvalidValueError, match="resamples differ"):
+            count_overlap_in_processes(corpus, encoders[:1], encoders[1:2], 3, **settings, resamples=7)
+        (tmp_path / "counts.json").write_text((tmp_path / "counts.json").read_text()[:-9])
+        with pytest.raises(SourceError, match=r"counts\.json cannot be read"):
+            count_overlap_in_processes(corpus, encoders[:1], encoders[1:2], 3, **settings)
 
     def test_pass_on_an_error_of_the_text_as_it_is(self, encoders, small_batches) -> None:
         with pytest.raises(CorpusError, match="document 9 breaks UTF-8"):

@@ -14,19 +14,19 @@ check of 41 are told apart and counted as key collisions.
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from collections.abc import Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from tokagnostic.corpus import Corpus, CorpusConfig, Cursor
+from tokagnostic.corpus import Corpus
 from tokagnostic.errors import CorpusError, InvalidValueError
 from tokagnostic.evaluation.corpus_overlap.counter import CorpusCounter, counting_settings
 from tokagnostic.evaluation.corpus_overlap.string_counts import StringCounts, count_runs
 from tokagnostic.evaluation.corpus_overlap.work_folder import WorkFolder, temporary_or
 from tokagnostic.evaluation.overlap.counts import check_order
 from tokagnostic.evaluation.overlap.shares import Shares
+from tokagnostic.evaluation.resumed import ResumedDocuments
 from tokagnostic.evaluation.windows import AnyDocument, document_batches, group_documents
 from tokagnostic.progress import progress_bar
 from tokagnostic.tokens.encoder import TextEncoder
@@ -110,7 +110,8 @@ def corpus_overlap(
             longer one takes some 60 bytes per byte while its tokens are counted.
         folder: where the runs are written, at most 16 bytes per window of both sides. An interrupted count goes on in
             it: a `Corpus` at its cursor, any other stream by leaving out as many documents as were counted, so it must
-            be the same stream. It is emptied at the end. By default a temporary folder, removed in any case.
+            be the same stream. At the end it holds the result alone, which the same count finds there. By default a
+            temporary folder, removed in any case.
         show_progress: report on stderr what was counted and what was merged, and how fast.
 
     Raises:
@@ -124,21 +125,25 @@ def corpus_overlap(
             f"memory_mib = {memory_mib!r}", expected="a whole number of at least 1", remedy="Set it to such a number"
         )
     encoders = TextEncoder.of(target), TextEncoder.of(reference)
-    settings = counting_settings(*encoders, max_order) | {"corpus": _description(documents)}
+    settings = counting_settings(*encoders, max_order) | {
+        "corpus": documents.description if isinstance(documents, Corpus) else None
+    }
     with temporary_or(folder, settings) as work:
-        counter = CorpusCounter(work, *encoders, memory_mib)
-        if not work.complete:
-            _count(documents, counter, work, show_progress)
-        capacity = counter.release()
-        with progress_bar("merge", "records", total=sum(map(len, work.runs)), shown=show_progress, delay=1) as bar:
-            counts = count_runs(work, max_order, capacity, progress=bar.update)
+        if work.result is None:
+            counter = CorpusCounter(work, *encoders, memory_mib)
+            if not work.complete:
+                _count(documents, counter, work, show_progress)
+            capacity = counter.release()
+            with progress_bar("merge", "records", total=sum(map(len, work.runs)), shown=show_progress, delay=1) as bar:
+                work.settle(count_runs(work, max_order, capacity, progress=bar.update).to_dict())
+        counts = StringCounts.from_dict(work.result, max_order)
         names = encoders[0].name or "target", encoders[1].name or "reference"
         return CorpusOverlap.of(counts, names, work.num_documents, work.num_bytes)
 
 
 def _count(documents: Iterable[AnyDocument], counter: CorpusCounter, work: WorkFolder, show_progress: bool) -> None:
     """Count the documents that the work folder does not have, to the end."""
-    source = _Source(documents, work.cursor, work.num_documents)
+    source = ResumedDocuments(documents, work.cursor, work.num_documents)
     # Nothing may follow what an interrupted count had saved.
     batches = group_documents(source) if work.num_documents else document_batches(source)
     with progress_bar("corpus", "B", done=work.num_bytes, shown=show_progress, delay=1) as bar:
@@ -146,28 +151,3 @@ def _count(documents: Iterable[AnyDocument], counter: CorpusCounter, work: WorkF
             counter.add(batch, source.cursor)
             bar.update(sum(len(document.data) for document in batch))
     counter.finish()
-
-
-class _Source:
-    """The documents after those that were counted, and where the ones after the last delivered follow."""
-
-    def __init__(self, documents: Iterable[AnyDocument], start: Cursor | None, num_counted: int) -> None:
-        self._documents = documents
-        self._num_counted = num_counted
-        self.cursor = start
-
-    def __iter__(self) -> Iterator[AnyDocument]:
-        if isinstance(self._documents, Corpus):
-            for document, cursor in self._documents.iterate(self.cursor):
-                self.cursor = cursor
-                yield document
-        else:
-            yield from itertools.islice(self._documents, self._num_counted, None)
-
-
-def _description(documents: Iterable[AnyDocument]) -> dict[str, Any] | None:
-    """The settings of a corpus as JSON values; None for other streams."""
-    if not isinstance(documents, Corpus):
-        return None
-    values = {entry.name: getattr(documents.config, entry.name) for entry in fields(CorpusConfig)}
-    return values | {"data": list(documents.config.data)}

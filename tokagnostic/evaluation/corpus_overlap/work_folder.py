@@ -24,7 +24,7 @@ from tokagnostic.json_files import write_json
 logger = logging.getLogger(__name__)
 
 MANIFEST = "manifest.json"
-FORMAT = "tokagnostic corpus overlap 1"
+FORMAT = "tokagnostic corpus overlap 2"
 _OWN = re.compile(r"run-(\d{6,})\.i64(?:\.partial)?", re.ASCII)
 
 
@@ -43,6 +43,8 @@ class WorkFolder:
     """Where the documents after these follow in a corpus; None for other streams."""
     complete: bool = False
     """There are no documents after these."""
+    result: dict[str, Any] | None = None
+    """What came of all runs, as JSON values; the runs are gone then."""
     lasting: bool = True
     """The folder outlives the process. One that does not has no manifest, and need not reach the disk."""
 
@@ -92,6 +94,7 @@ class WorkFolder:
             cursor = None if values["cursor"] is None else Cursor(**values["cursor"])
             num_documents, num_bytes = int(values["num_documents"]), int(values["num_bytes"])
             settings, complete = dict(values["settings"]), bool(values["complete"])
+            result = None if values["result"] is None else dict(values["result"])
         except (OSError, KeyError, TypeError, ValueError) as error:
             raise SourceError(
                 f"{path / MANIFEST} cannot be read ({error})",
@@ -99,7 +102,7 @@ class WorkFolder:
                 remedy="Remove the folder and count again",
             ) from error
         found = [SortedRun.of(path / name, num_records) for name, num_records in runs]
-        return cls(path, settings, found, num_documents, num_bytes, cursor, complete)
+        return cls(path, settings, found, num_documents, num_bytes, cursor, complete, result)
 
     def write_run(self, chunks: Iterable[np.ndarray]) -> SortedRun:
         """Write records to a new file; it is forgotten unless `save` names it."""
@@ -116,6 +119,11 @@ class WorkFolder:
             logger.info("saved in %s: %d documents, %d bytes", self.path, self.num_documents, self.num_bytes)
         self._remove_unnamed()
 
+    def settle(self, result: dict[str, Any]) -> None:
+        """Keep what came of the runs instead of them."""
+        self.result, self.runs = result, []
+        self.save()
+
     def _write_manifest(self) -> None:
         values = {
             "format": FORMAT,
@@ -124,6 +132,7 @@ class WorkFolder:
             "num_documents": self.num_documents,
             "num_bytes": self.num_bytes,
             "complete": self.complete,
+            "result": self.result,
             "runs": [[run.path.name, len(run)] for run in self.runs],
         }
         write_json(self.path / MANIFEST, values)
@@ -145,7 +154,7 @@ class WorkFolder:
 
 @contextmanager
 def temporary_or(path: str | Path | None, settings: dict[str, Any]) -> Iterator[WorkFolder]:
-    """A work folder; one without a name is removed in any case, a named one only when the work in it was finished."""
+    """A work folder; one without a name is removed in any case."""
     if path is None:
         temporary = tempfile.mkdtemp(prefix="tokagnostic-")
         try:
@@ -153,9 +162,7 @@ def temporary_or(path: str | Path | None, settings: dict[str, Any]) -> Iterator[
         finally:
             shutil.rmtree(temporary, ignore_errors=True)
     else:
-        folder = WorkFolder.open(path, settings)
-        yield folder
-        folder.remove()
+        yield WorkFolder.open(path, settings)
 
 
 def _is_own(path: Path) -> bool:
@@ -165,4 +172,10 @@ def _is_own(path: Path) -> bool:
 
 def _difference(found: dict[str, Any], wanted: dict[str, Any]) -> str:
     names = [name for name in wanted if found.get(name) != wanted[name]]
-    return ", ".join(f"{name} {found.get(name)!r} and not {wanted[name]!r}" for name in names)
+    parts = []
+    for name in names:
+        if isinstance(found.get(name), dict) and isinstance(wanted[name], dict):
+            parts.append(f"{name}: {_difference(found[name], wanted[name])}")
+        else:
+            parts.append(f"{name} {found.get(name)!r} and not {wanted[name]!r}")
+    return ", ".join(parts)

@@ -7,8 +7,9 @@ reference makes a window of the same bytes anywhere in the same document.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -55,6 +56,8 @@ def overlap_square(
     processes: int | None = 1,
     resamples: int = RESAMPLES,
     seed: int = 0,
+    file: str | Path | None = None,
+    progress: Callable[[int], object] | None = None,
 ) -> OverlapSquare:
     """Measure the overlap of every target with every reference; each document is encoded once per tokenizer.
 
@@ -67,17 +70,28 @@ def overlap_square(
         processes: how many count; None for one per core if the text is large enough for it.
         resamples: R; 0 for no intervals.
         seed: of the resampling.
+        file: where the counts of a `Corpus` are saved now and then, and at the end; an interrupted count goes on there.
+        progress: told the bytes of the documents that were read, those of an earlier sitting first.
 
     Raises:
         CorpusError: if there is no document, if none of them has a window, or if one is not UTF-8.
-        InvalidValueError: if N is not a whole number from 1 to 31, or there is no tokenizer.
+        InvalidValueError: if N is not a whole number from 1 to 31, if there is no tokenizer, or if the file belongs to
+            another measurement.
         SourceError: if there is no such tokenizer.
         WorkerError: if a process dies.
     """
     from tokagnostic.evaluation.overlap.processes import count_overlap_in_processes
 
     counts = count_overlap_in_processes(
-        documents, targets, references, max_order, processes=processes, resamples=resamples, seed=seed
+        documents,
+        targets,
+        references,
+        max_order,
+        processes=processes,
+        resamples=resamples,
+        seed=seed,
+        file=file,
+        progress=progress,
     )
     return OverlapSquare(tuple(tuple(pair.finish() for pair in row) for row in counts))
 

@@ -31,12 +31,7 @@ def read_vocabulary(pipeline: Pipeline) -> TokenBytes:
     added = {token.id: token for token in pipeline.added}
     ids, pieces = pipeline.ids_and_pieces
     num_ids = 1 + max(max(ids, default=-1), max(added, default=-1))
-    if num_ids > LARGEST_ID + 1:
-        raise TokenizerError(
-            f"a tokenizer with the id {num_ids - 1}",
-            expected=f"ids from 0 to {LARGEST_ID}",
-            remedy="Mend the tokenizer's file",
-        )
+    check_highest_id(num_ids - 1)
     data: list[bytes | None] = [None] * num_ids
     kinds = np.full(num_ids, TokenKind.HOLE, dtype=np.uint8)
     all_bytes, kinds[ids] = read(pieces)
@@ -56,6 +51,20 @@ def read_vocabulary(pipeline: Pipeline) -> TokenBytes:
     if pipeline.unknown_id is not None:
         data[pipeline.unknown_id], kinds[pipeline.unknown_id] = None, TokenKind.UNKNOWN
     return TokenBytes.from_list(data, kinds=kinds.tolist())
+
+
+def check_highest_id(highest: int) -> None:
+    """Refuse an id that would make a table of gigabytes.
+
+    Raises:
+        TokenizerError: if it is beyond `LARGEST_ID`.
+    """
+    if highest > LARGEST_ID:
+        raise TokenizerError(
+            f"a tokenizer with the id {highest}",
+            expected=f"ids from 0 to {LARGEST_ID}",
+            remedy="Mend the tokenizer's file",
+        )
 
 
 def _choose_reader(pipeline: Pipeline) -> Reader:

@@ -4,9 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tokagnostic.studies.train_tokenizers import BEGIN, END, train_byte_level_bpe, train_unigram
 from tokagnostic.tokens import TokenKind
 from tokagnostic.tokens.encoder import TextEncoder
+from tokagnostic.tokens.train_tokenizers import BEGIN, END, train_byte_level_bpe, train_unigram
 
 TEXTS = [
     "The river runs through the old stone town, and every spring it rises over the lower bridge.",
