@@ -20,7 +20,7 @@ LONG = 300
 
 DOORS = {
     "numba": ("hashing/*.py", "*/*_numba.py", "evaluation/overlap/*.py", "evaluation/corpus_overlap/*.py"),
-    "llvmlite": ("hashing/*.py", "training/*_numba.py"),
+    "llvmlite": ("hashing/*.py",),
     "triton": ("*/*_triton.py",),
     "safetensors": ("memory/*.py", "host/saving.py", "hashing/cache.py", "training/checkpoint.py"),
     "accelerate": ("training/*.py",),

@@ -6,6 +6,8 @@ caller answers for it that the numbers lie there, one after another, until the k
 
 from __future__ import annotations
 
+from functools import partial
+
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -31,18 +33,25 @@ def bytes_at(typing_context, address):
 
 @intrinsic
 def prefetch(typing_context, address):
-    """Begin to bring what stands at an address into the first cache, and do not wait for it."""
-    return types.void(types.intp), _emit_prefetch
+    """Ask for the cache line of an address, which is going to be read, and do not wait; nothing there does no harm."""
+    return types.void(types.uintp), partial(_emit_prefetch, False)
+
+
+@intrinsic
+def prefetch_to_write(typing_context, address):
+    """The same for an address that is going to be written."""
+    return types.void(types.uintp), partial(_emit_prefetch, True)
 
 
 def _emit_pointer(context, builder, signature, arguments):
     return builder.inttoptr(arguments[0], context.get_value_type(signature.return_type))
 
 
-def _emit_prefetch(context, builder, signature, arguments):
-    pointer, number = ir.IntType(8).as_pointer(), ir.IntType(32)
-    signature = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
-    function = builder.module.declare_intrinsic("llvm.prefetch", [pointer], signature)
-    to_read, often, data = (ir.Constant(number, value) for value in (0, 3, 1))
-    builder.call(function, [builder.inttoptr(arguments[0], pointer), to_read, often, data])
+def _emit_prefetch(is_written, context, builder, signature, arguments):
+    number, pointer = ir.IntType(32), ir.IntType(8).as_pointer()
+    kind = ir.FunctionType(ir.VoidType(), [pointer, number, number, number])
+    function = builder.module.declare_intrinsic("llvm.prefetch", (pointer,), kind)
+    keep, is_data = 3, 1
+    options = [ir.Constant(number, option) for option in (int(is_written), keep, is_data)]
+    builder.call(function, [builder.inttoptr(arguments[0], pointer), *options])
     return context.get_dummy_value()

@@ -19,8 +19,8 @@ from numba import njit, types
 from numba.extending import overload
 from torch import Tensor
 
+from tokagnostic.hashing.memory_numba import prefetch_to_write
 from tokagnostic.training.grouping_numba import Lookups, grouped
-from tokagnostic.training.prefetch_numba import prefetch
 from tokagnostic.training.rowwise_torch import LOW, MULTIPLIER, STRIDE
 
 LEAST_PER_THREAD = 2**16
@@ -147,8 +147,8 @@ def _rmsprop(
         ahead = min(u + AHEAD, end - 1)
         _fetch_row(values, order[starts[ahead]])
         _fetch_row(table, rows[ahead])
-        prefetch(moments.ctypes.data + rows[ahead] * moments.itemsize)
-        prefetch(counts.ctypes.data + rows[ahead] * counts.itemsize)
+        prefetch_to_write(moments.ctypes.data + rows[ahead] * moments.itemsize)
+        prefetch_to_write(counts.ctypes.data + rows[ahead] * counts.itemsize)
         row, only = rows[u], order[starts[u]]
         is_single = starts[u + 1] - starts[u] == 1
         if is_single:
@@ -181,7 +181,7 @@ def _adam(
         _fetch_row(table, rows[ahead])
         _fetch_row(means, rows[ahead])
         _fetch_row(moments, rows[ahead])
-        prefetch(counts.ctypes.data + rows[ahead] * counts.itemsize)
+        prefetch_to_write(counts.ctypes.data + rows[ahead] * counts.itemsize)
         row = rows[u]
         _sum_row(order, starts[u], starts[u + 1], values, step, 0)
         count = counts[row] + 1
@@ -211,8 +211,8 @@ def _fetch_row(numbers, row):
     width = numbers.shape[1] * numbers.itemsize
     address = numbers.ctypes.data + row * width
     for offset in range(0, width, LINE):
-        prefetch(address + offset)
-    prefetch(address + width - 1)
+        prefetch_to_write(address + offset)
+    prefetch_to_write(address + width - 1)
 
 
 @njit(inline="always")
