@@ -143,3 +143,11 @@ def logits_of(host: nn.Module, input_ids: Tensor, **arguments: object) -> Tensor
 def digest(host: nn.Module) -> dict[str, Tensor]:
     """A copy of every value in a module's state."""
     return {name: value.clone() for name, value in host.state_dict().items()}
+
+
+def structure(host: PreTrainedModel) -> list[tuple[str, type, list[str], list[int]]]:
+    """What every module of a host is, holds and has hooked to it."""
+    return [
+        (name, type(module), sorted(vars(module)), [len(module._forward_hooks), len(module._forward_pre_hooks)])
+        for name, module in host.named_modules()
+    ]
