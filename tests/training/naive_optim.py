@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 
 import torch
 from torch import Tensor
 
 
-class NaiveRule:
+class NaiveRule(ABC):
     """A table, and what an optimizer remembers of it."""
 
     def __init__(self, table: Tensor, lr: float) -> None:
@@ -25,8 +26,9 @@ class NaiveRule:
             self.counts[row] += 1
             self.table[row] -= self.lr * self.direction(row, gradient[row])
 
+    @abstractmethod
     def direction(self, row: int, gradient: Tensor) -> Tensor:
-        raise NotImplementedError
+        """What a row moves against, per unit of the rate."""
 
 
 class NaiveRowwiseRMSProp(NaiveRule):

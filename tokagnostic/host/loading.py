@@ -25,7 +25,7 @@ def load_attachment(
     memory_file: str | Path | None = None,
     revision: str | None = None,
     *,
-    verify: bool = False,
+    verify: bool | None = None,
 ) -> Attachment:
     """Attach what `Attachment.save_pretrained` wrote or `push_to_hub` uploaded, the memory frozen and mapped.
 
@@ -39,7 +39,7 @@ def load_attachment(
         source: the folder of a saved attachment, or its name on the hub, OWNER/NAME.
         memory_file: where the memory is, if not where the saved attachment says.
         revision: of a hub name: a branch, tag or commit.
-        verify: compare the memory's rows with their digest.
+        verify: compare the memory's rows with their digest, as `load_memory` takes it.
 
     Raises:
         SourceError: if a file is missing, cut short, or cannot be read or fetched.
@@ -54,7 +54,7 @@ def load_attachment(
     file = memory_file_of(folder, config, fetched=fetched) if memory_file is None else Path(memory_file)
     recipe = recipe_of(file, config, folder)
     cache = HashCache.of(tokenizer_or_cache, recipe.prefix)
-    memory = load_memory(file, cache, max_order=config.max_order, verify=verify or None)
+    memory = load_memory(file, cache, max_order=config.max_order, verify=verify)
     if memory.feature_dim != config.feature_dim:
         raise HostError(
             f"attachment {folder} with a reader of {config.feature_dim} features",

@@ -42,7 +42,8 @@ class TableStore(nn.Module):
         rows_of_table: Tensor = self.tables[table]
         if can_gather(rows_of_table, keys):
             return gather(rows_of_table, keys, heads)
-        return self(heads(keys), table)  # type: ignore[no-any-return]
+        features: Tensor = self(heads(keys), table)
+        return features
 
 
 def fresh_tables(num_rows: Sequence[int], dim: int, init_std: float, seed: int) -> list[Tensor]:

@@ -147,7 +147,6 @@ _THROWN = (
     ArithmeticError,
     AttributeError,
     LookupError,
-    NotImplementedError,
     OSError,
     RuntimeError,
     TypeError,

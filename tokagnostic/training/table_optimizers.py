@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any, Literal, get_args
@@ -16,7 +17,7 @@ from tokagnostic.training.config import TableRule
 from tokagnostic.training.rowwise_torch import TABLE_DTYPES
 
 
-class TableOptimizer(torch.optim.Optimizer):
+class TableOptimizer(torch.optim.Optimizer, ABC):
     """What the rules for tables share: they update the rows that were looked up and no others, and decay no weights.
 
     Gradients are sparse, not necessarily coalesced: the occurrences of a row are added up, whether they come from one
@@ -65,13 +66,13 @@ class TableOptimizer(torch.optim.Optimizer):
         super().load_state_dict(state_dict)
         restore_table_states(self, state_dict)
 
+    @abstractmethod
     def _fresh(self, table: Tensor, group: dict[str, Any]) -> dict[str, Tensor]:
         """The state of a table that was never updated."""
-        raise NotImplementedError
 
+    @abstractmethod
     def _update(self, table: Tensor, group: dict[str, Any]) -> None:
         """Apply the rule to one table."""
-        raise NotImplementedError
 
 
 class RowwiseRMSProp(TableOptimizer):

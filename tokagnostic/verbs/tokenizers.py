@@ -75,9 +75,9 @@ def overlap(arguments: Sequence[str]) -> Answer:
         write_config_beside(options.figure, options)
     if options.html:
         _write_overlap_page(options, [pair for row in square.pairs for pair in row])
-    if options.work_folder is not None and file is not None:
+    if file is not None:
         file.unlink()
-        forget_work(options.work_folder)
+        forget_work(file.parent)
     left_out = ", ".join(f"{intake[name]:,} {name}" for name in ("empty", "skipped", "replaced") if intake[name])
     note = f"\nof the source's documents: {left_out}" if left_out else ""
     return Answer(result, (square.pairs[0][0] if single else square).to_text() + note, as_json)

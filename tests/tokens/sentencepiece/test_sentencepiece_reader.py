@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tests.tokens.naive_windows import windows_of
+from tests.tokens.sentencepiece.naive_wire import field
 from tokagnostic.errors import CorpusError, SourceError, TokagnosticError, TokenizerError
 from tokagnostic.hashing import HashCache, NgramHasher
 from tokagnostic.tokens import TokenBytes, TokenKind
@@ -41,20 +42,6 @@ def trained(**changes: object) -> bytes:
         sentence_iterator=iter(lines * 3), model_writer=out, hard_vocab_limit=False, **arguments
     )
     return out.getvalue()
-
-
-def varint(number: int) -> bytes:
-    out = bytearray()
-    while number >= 0x80:
-        out.append(number & 0x7F | 0x80)
-        number >>= 7
-    return bytes((*out, number))
-
-
-def field(number: int, value: int | bytes) -> bytes:
-    if isinstance(value, int):
-        return varint(number << 3) + varint(value)
-    return varint(number << 3 | 2) + varint(len(value)) + value
 
 
 def by_hand(pieces: Sequence[Piece], *, model_type: int = 2, byte_fallback: bool = True, **rules: bool) -> bytes:
