@@ -194,9 +194,9 @@ def test_a_description_is_read_by_its_path_too(tokenizer_file: Path, config_fold
 @pytest.mark.parametrize(
     ("name", "content", "said"),
     [
-        ("empty.gguf", b"", "empty.gguf"),
+        ("empty.gguf", b"", "expected a whole GGUF file"),
         ("broken.json", b"\n[[", "broken.json cannot be read as a tokenizer"),
-        ("empty.tiktoken", b"", "empty.tiktoken"),
+        ("empty.tiktoken", b"", "expected a byte string in base64"),
     ],
     ids=["gguf", "json", "tiktoken"],
 )
@@ -205,7 +205,7 @@ def test_a_file_that_begins_like_no_tokenizer_is_what_its_name_says(
 ) -> None:
     (tmp_path / name).write_bytes(content)
     message = refusal(str(tmp_path / name))
-    assert said in message
+    assert said in message and name in message
 
 
 def test_a_file_that_cannot_be_read_is_named(tokenizer_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
