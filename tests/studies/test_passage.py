@@ -4,7 +4,7 @@ import json
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from naive import key_of
 from tokenizers import AddedToken
@@ -29,15 +29,12 @@ def encoders(toy_tokenizers) -> dict[str, TextEncoder]:
 
 def pieces_of(encoder: TextEncoder, text: str) -> list[bytes]:
     """The bytes of each position, by the rule as it is written: one leading space is not the text's."""
-    ids, pieces, at_start = encoder.encode(text).tolist(), [], encoder.token_bytes.prefix != "none"
-    for v in ids:
-        piece = encoder.token_bytes[v] or b""
-        if piece and at_start:
-            piece = piece.removeprefix(b" ")
-        at_start = (
-            at_start and not piece if encoder.token_bytes[v] else encoder.token_bytes.prefix == "always" or at_start
-        )
-        pieces.append(piece)
+    prefix = encoder.token_bytes.prefix
+    pieces, at_start = [], prefix != "none"
+    for v in encoder.encode(text).tolist():
+        token = encoder.token_bytes[v] or b""
+        pieces.append(token.removeprefix(b" ") if at_start else token)
+        at_start = not token and (at_start or prefix == "always")
     return pieces
 
 
@@ -83,6 +80,8 @@ def test_every_window_has_the_bytes_the_key_and_the_matches_of_a_slow_search(enc
 
 
 @given(text=st.text(max_size=60))
+@example(text=" ")
+@example(text="  a")
 @settings(max_examples=40, deadline=None)
 def test_so_it_is_for_any_text(encoders, text) -> None:
     assert_is_what_a_slow_search_says(text, encoders["metaspace"], encoders["byte_level"])
