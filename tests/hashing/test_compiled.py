@@ -13,7 +13,7 @@ from tokagnostic.hashing.rows import HeadRows, NgramRows
 from tokagnostic.memory import MemoryConfig
 
 TOKENS = [b" a", b"b", None, b" ", "é".encode(), b"the", b"\x00" * 300]
-BACKENDS = ["eager", "aot_eager"]
+BACKENDS = ["eager", pytest.param("aot_eager", marks=pytest.mark.slow)]
 
 
 @pytest.fixture(autouse=True)

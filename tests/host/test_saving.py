@@ -126,7 +126,7 @@ class TestRoundTrip:
         "state",
         [
             "plain",
-            "compiled",
+            pytest.param("compiled", marks=pytest.mark.slow),
             pytest.param("compiled in place", marks=pytest.mark.slow),
             "data parallel",
             "lora on top",

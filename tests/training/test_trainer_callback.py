@@ -65,7 +65,7 @@ def interrupted(setup: Setup, folder: Path, after: int = 5, **settings: Any) -> 
         trainer_of(setup, folder, PowerCut(after), **settings).train()
 
 
-@pytest.fixture(params=["frozen table", "trained table"])
+@pytest.fixture(params=["frozen table", pytest.param("trained table", marks=pytest.mark.slow)])
 def make(request: pytest.FixtureRequest, make_setup: Callable[..., Setup]) -> Callable[[], Setup]:
     """The same fresh host, reader and memory at every call, as in another process."""
 
@@ -177,6 +177,7 @@ class TestResuming:
         assert not torch.equal(seen[2][READER], seen[6][READER])
 
 
+@pytest.mark.slow
 class TestMemoryFile:
     def test_a_memory_of_a_file_is_named_and_not_copied(self, make_setup: Callable[..., Setup], tmp_path: Path) -> None:
         file = tmp_path / "memory.safetensors"
