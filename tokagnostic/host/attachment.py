@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
+from uuid import uuid4
 
 import torch
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from tokagnostic.host.hub import push_folder
 from tokagnostic.host.inside import NAME, Inside
 from tokagnostic.host.layer import GateForm, MemoryLayer
 from tokagnostic.host.lookup import GIVEN_KEYS
-from tokagnostic.host.naming import naming_boundaries
+from tokagnostic.host.naming import NamesBoundaries
 from tokagnostic.host.saving import FILES, write_attachment
 from tokagnostic.memory.base import Hasher, NgramMemory
 
@@ -37,7 +37,7 @@ class Attachment:
         layers: the attached layers, rising.
         boundary_ids: ids at which a document starts.
         packed: whether a call in training must tell where documents start; may be set.
-        number: tells attachments apart, in caches above all.
+        number: tells attachments of all processes apart, in caches above all; copies keep it.
         argument_names: of the decoder's positional arguments.
         reads: counters of what each attached layer has read; `take_reads` tells and resets them.
     """
@@ -61,7 +61,7 @@ class Attachment:
         self.boundary_ids = boundary_ids
         self.argument_names = parts.argument_names
         self.packed = packed
-        self.number = next(_NUMBERS)
+        self.number = uuid4().int
         self._num_disabled = 0
         self.reads = [ReadCounter() for _ in layers]
         self._former_hasher, memory.hasher = memory.hasher, hasher
@@ -77,7 +77,7 @@ class Attachment:
         for slot, layer in enumerate(layers):
             self._changes.append(change_class(parts.layers[layer], ReadingLayer, (self, slot)))
         if model is not parts.decoder:
-            self._changes.append(change_class(model, naming_boundaries(type(model)), (self, None)))
+            self._changes.append(change_class(model, NamesBoundaries, (self, None)))
 
     @property
     def attached(self) -> bool:
@@ -243,7 +243,3 @@ class Attachment:
     def layer(self, slot: int) -> MemoryLayer:
         """The reader of one of the attached layers, counted from 0."""
         return cast(MemoryLayer, self.reader[str(self.layers[slot])])
-
-
-_NUMBERS = count(1)
-"""Numbers of attachments, by which a cache knows whose it is."""

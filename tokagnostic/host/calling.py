@@ -29,6 +29,7 @@ from torch import nn
 from tokagnostic.errors import HostError
 from tokagnostic.host.inputs import OUR_ARGUMENTS
 from tokagnostic.host.lookup import look_up
+from tokagnostic.host.mixing import Mixin, mixed
 from tokagnostic.host.reading import Reading
 
 if TYPE_CHECKING:
@@ -53,7 +54,16 @@ def uncompiled(function: Function) -> Function:
     return disabled
 
 
-class ReadingDecoder(nn.Module):
+class Calling(Mixin, nn.Module):
+    """Base of what stands around a module's call."""
+
+    @classmethod
+    def _members_beside(cls, before: type) -> dict[str, Any]:
+        # What it calls in turn is compiled where the host is.
+        return {"__call__": torch.compiler.disable(cls.__call__, recursive=False)}
+
+
+class ReadingDecoder(Calling):
     """Mixed into the class of a host's decoder: looks up what its layers will read."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -77,7 +87,7 @@ def _known_to_hosts(arguments: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in arguments.items() if name not in OUR_ARGUMENTS}
 
 
-class ReadingLayer(nn.Module):
+class ReadingLayer(Calling):
     """Mixed into the class of an attached decoder layer: adds the read to the hidden state that enters it."""
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -107,12 +117,12 @@ class ChangedClass:
 
     module: nn.Module
     before: type[nn.Module]
-    changed: type[nn.Module]
+    mixin: type[Mixin]
 
     @property
     def intact(self) -> bool:
         """Whether nobody has changed the class since."""
-        return type(self.module) is self.changed
+        return type(self.module) is mixed(self.before, self.mixin)
 
     def revert(self) -> None:
         """Give the module its own class back."""
@@ -120,14 +130,9 @@ class ChangedClass:
         del self.module.__dict__[PLACE]
 
 
-def change_class(module: nn.Module, mixin: type[nn.Module], place: tuple[Attachment, int | None]) -> ChangedClass:
+def change_class(module: nn.Module, mixin: type[Mixin], place: tuple[Attachment, int | None]) -> ChangedClass:
     """Put a mixin in front of a module's class, which keeps its name and its home."""
     before = type(module)
-    names: dict[str, Any] = {name: getattr(before, name) for name in ("__module__", "__qualname__", "__doc__")}
-    if "__call__" in vars(mixin):
-        # What it calls in turn is compiled where the host is.
-        names["__call__"] = torch.compiler.disable(vars(mixin)["__call__"], recursive=False)
-    changed = type(before.__name__, (mixin, before), names)
     module.__dict__[PLACE] = place
-    module.__class__ = changed
-    return ChangedClass(module, before, changed)
+    module.__class__ = mixed(before, mixin)
+    return ChangedClass(module, before, mixin)

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from tokagnostic.errors import HostError
+from tokagnostic.host.mixing import Mixin, mixed
 
 CACHE_ARGUMENTS = ("cache", "past_key_values", "cache_params", "state", "mems")
 """Names under which hosts take what they remember of earlier calls."""
@@ -174,7 +175,7 @@ class History:
         )
 
 
-class RememberingCache:
+class RememberingCache(Mixin):
     """Mixed into the class of a host's cache: what is done to the cache is done to the history."""
 
     def reset(self, *args: Any, **kwargs: Any) -> None:
@@ -213,17 +214,6 @@ class RememberingCache:
         history: History | None = self.__dict__.get(HISTORY)
         if history is not None:
             self.__dict__[HISTORY] = history.map(change)
-
-
-_REMEMBERING: dict[type, type] = {}
-"""The changed class of each class of caches: one for all of its objects, so that compiled graphs see one type."""
-
-
-def _remembering(before: type) -> type:
-    if before not in _REMEMBERING:
-        names = {name: getattr(before, name) for name in ("__module__", "__qualname__", "__doc__")}
-        _REMEMBERING[before] = type(before.__name__, (RememberingCache, before), names)
-    return _REMEMBERING[before]
 
 
 def find_cache(arguments: Mapping[str, Any]) -> Any:
@@ -265,7 +255,8 @@ def history_of(cache: Any, owner: int, batch: int) -> History | None:
 def remember(cache: Any, history: History) -> None:
     """Write a history into a cache, from where it follows all that is done to the cache."""
     if not isinstance(cache, RememberingCache):
-        cache.__class__ = _remembering(type(cache))
+        # One class for all objects of a class, so that compiled graphs see one type.
+        cache.__class__ = mixed(type(cache), RememberingCache)
     cache.__dict__[HISTORY] = history
 
 

@@ -3,7 +3,10 @@
 from tokagnostic.memory.base import MemoryConfig, NgramMemory, memory_kinds, register_memory
 from tokagnostic.memory.file import SaveReport, load_memory, read_recipe, save_memory
 from tokagnostic.memory.kinds import JointConfig
+from tokagnostic.memory.pickling import register_pickling
 from tokagnostic.memory.recipe import MemoryRecipe
+
+register_pickling()
 
 __all__ = [
     "JointConfig",

@@ -84,6 +84,8 @@ class Origin:
     """The memory's name, see `MemoryRecipe.identity`."""
     versions: tuple[int | None, ...]
     """The tables' versions when they were read: torch counts every change of a tensor."""
+    mapped: bool
+    """Whether the rows were left in the file."""
 
 
 class NgramMemory(nn.Module):

@@ -188,7 +188,7 @@ def load_memory(
     memory.visits = [Visits(table.num_rows, saved=tensors[visits_name(i)]) for i, table in enumerate(recipe.tables)]
     if trainable:
         return memory
-    memory.origin = Origin(Path(path), recipe.identity, memory.versions)
+    memory.origin = Origin(Path(path), recipe.identity, memory.versions, mapped)
     return memory.freeze()
 
 

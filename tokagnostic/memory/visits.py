@@ -33,6 +33,10 @@ class Visits:
             return torch.zeros(self._num_rows, dtype=torch.int64)
         return self._saved.to(torch.int64)
 
+    def __getstate__(self) -> dict[str, object]:
+        # Not as they are in a file: torch does not read uint32 back from every kind of pickle.
+        return {"_num_rows": self._num_rows, "_saved": None, "counts": self.counts}
+
     def count(self, rows: Tensor) -> None:
         """Add one for every occurrence of a row; -1 counts for nothing.
 
