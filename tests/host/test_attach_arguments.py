@@ -117,13 +117,16 @@ class TestRefusals:
         with pytest.raises(InvalidValueError, match="a model of type NoneType"):
             attach(None, VOCABULARY, memory)
 
-    def test_more_layers_than_tables(self, host: PreTrainedModel) -> None:
+    @pytest.mark.parametrize("layers", [(0,), (0, 1, 2)], ids=str)
+    def test_another_number_of_layers_than_of_tables(self, host: PreTrainedModel, layers: tuple[int, ...]) -> None:
         before = structure(host)
         with pytest.raises(InvalidValueError, match="2 tables"):
-            attach(host, VOCABULARY, make_memory(num_tables=2), layers=(0, 1, 2))
+            attach(host, VOCABULARY, make_memory(num_tables=2), layers=layers)
         assert structure(host) == before
 
-    @pytest.mark.parametrize("wrong", [{"gate": "tanh"}, {"conv_kernel": -4}], ids=["gate", "conv_kernel"])
+    @pytest.mark.parametrize(
+        "wrong", [{"gate": "tanh"}, {"conv_kernel": -4}, {"conv_kernel": 65}, {"conv_kernel": 10**6}], ids=str
+    )
     def test_a_reader_that_is_not_available(
         self, host: PreTrainedModel, memory: NgramMemory, wrong: dict[str, object]
     ) -> None:

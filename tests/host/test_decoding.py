@@ -13,7 +13,7 @@ from transformers import DynamicCache, PreTrainedModel, StaticCache
 
 from tokagnostic.errors import HostError
 from tokagnostic.host import Attachment, attach
-from tokagnostic.host.history import RememberingCache
+from tokagnostic.host.history import RememberingCache, find_cache
 from tokagnostic.memory import NgramMemory
 from tokagnostic.tokens import TokenBytes
 
@@ -261,3 +261,39 @@ class TestRefusals:
         in_pieces(host, random_ids(1, 4), (4,), cache)
         with pytest.raises(HostError, match="2 rows of ids for a cache of 1"):
             in_pieces(host, random_ids(2, 1), (1,), cache)
+
+
+@pytest.mark.parametrize("beyond", [0, 1])
+def test_a_mask_as_long_as_a_static_cache_says_no_more_than_one_up_to_here(
+    host: PreTrainedModel, memory: NgramMemory, beyond: int
+) -> None:
+    wake(attach(host, VOCABULARY, memory))
+    ids, mask = random_ids(2, 9), torch.full((2, 16), beyond)
+    mask[:, :9] = 1
+    mask[0, :2] = 0
+    whole = logits_of(host, ids, attention_mask=mask[:, :9])
+    cache = StaticCache(host.config, max_cache_len=16)
+    pieces = [(0, 4), (4, 5), (5, 9)]
+    rows = [logits_of(host, ids[:, a:b], attention_mask=mask, cache=cache) for a, b in pieces]
+    torch.testing.assert_close(torch.cat(rows, dim=1)[mask[:, :9] == 1], whole[mask[:, :9] == 1], rtol=0, atol=1e-5)
+
+
+def test_a_call_without_a_cache_asks_for_none_by_a_name_that_warns(host: PreTrainedModel, memory: NgramMemory) -> None:
+    class Output(dict[str, object]):
+        def get(self, name: str, default: object = None) -> object:
+            raise AssertionError(f"asked for {name}")
+
+    cache = DynamicCache(config=host.config)
+    assert find_cache(Output(logits=1)) is None
+    assert find_cache(Output(logits=1, past_key_values=None)) is None
+    assert find_cache(Output(logits=1, past_key_values=cache)) is cache
+
+
+def test_a_paged_cache_is_refused_with_what_can_be_served(host: PreTrainedModel, memory: NgramMemory) -> None:
+    class PagedAttentionCache:
+        pass
+
+    wake(attach(host, VOCABULARY, memory))
+    with pytest.raises(HostError, match="type PagedAttentionCache") as caught:
+        logits_of(host, random_ids(), cache=PagedAttentionCache())
+    assert "not generate_batch()" in caught.value.remedy

@@ -339,3 +339,16 @@ def test_a_placed_host_reads_as_one_that_is_not(family: str, memory: NgramMemory
     assert torch.equal(logits_of(placed, ROWS), logits_of(plain, ROWS))
     settings = {"max_new_tokens": 4, "min_new_tokens": 4, "do_sample": False}
     assert placed.generate(ROWS[:1], **settings).tolist() == plain.generate(ROWS[:1], **settings).tolist()
+
+
+def test_lora_on_all_linear_layers_leaves_the_reader_alone(
+    host: PreTrainedModel, memory: NgramMemory, tmp_path: Path
+) -> None:
+    peft = pytest.importorskip("peft", reason="peft is not installed")
+    attachment = wake(attach(host, VOCABULARY, memory))
+    expected = logits_of(host, random_ids())
+    model = peft.get_peft_model(host, peft.LoraConfig(target_modules="all-linear"))
+    wrapped = [name for name, module in model.named_modules() if hasattr(module, "lora_A")]
+    assert len(wrapped) == 3 * 7 and not any("tokagnostic" in name for name in wrapped)
+    assert torch.equal(logits_of(model, random_ids()), expected)
+    attachment.save_pretrained(tmp_path / "folder")

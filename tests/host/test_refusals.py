@@ -8,13 +8,25 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hosts import VOCABULARY, logits_of, random_ids, wake
+from hosts import VOCABULARY, logits_of, random_ids, structure, wake
 from torch import nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
 from torch.distributed.tensor import distribute_tensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
-from transformers import PreTrainedModel
+from transformers import (
+    BertConfig,
+    BertForMaskedLM,
+    BertLMHeadModel,
+    Gemma3ForCausalLM,
+    Gemma3TextConfig,
+    LlamaConfig,
+    LlamaForSequenceClassification,
+    LlamaForTokenClassification,
+    LlamaModel,
+    PreTrainedModel,
+)
 
 from tokagnostic.errors import HostError
 from tokagnostic.host import attach, attachment_of
@@ -110,6 +122,64 @@ def test_a_quantised_or_sharded_host_is_refused_and_left_as_it_was(
     assert state(changed) == before
     assert memory.hasher is hasher and torch.equal(memory.store.tables[0], table)
     assert attachment_of(changed) is None
+
+
+def sharded_at_the_root(host: PreTrainedModel) -> nn.Module:
+    return fully_shard(host, mesh=init_device_mesh("cpu", (1,)))
+
+
+def split_over_a_mesh(host: PreTrainedModel) -> nn.Module:
+    plan = {"model.layers.*.mlp.up_proj": ColwiseParallel(), "model.layers.*.mlp.down_proj": RowwiseParallel()}
+    return parallelize_module(host, init_device_mesh("cpu", (1,)), plan)
+
+
+@pytest.mark.parametrize(
+    "change", [sharded_by_layers, sharded_at_the_root, sharded_in_one_tensor, split_over_a_mesh, sharded_by_wrapping]
+)
+def test_a_host_that_is_sharded_after_attaching_is_refused_at_the_next_call(
+    host: PreTrainedModel, memory: NgramMemory, one_process: None, change: Callable[[PreTrainedModel], nn.Module]
+) -> None:
+    wake(attach(host, VOCABULARY, memory.freeze()))
+    logits_of(host, IDS)
+    changed = change(host)
+    with pytest.raises(HostError, match="was sharded after the memory was attached") as caught:
+        logits_of(changed, IDS)
+    assert "\n" not in str(caught.value)
+
+
+class TestModelsThatPredictNoNextToken:
+    """Refused with the reason, and left as they were."""
+
+    SIZES = {"vocab_size": 320, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+
+    @pytest.mark.parametrize(
+        ("make", "message"),
+        [
+            (lambda sizes: BertForMaskedLM(BertConfig(**sizes)), "predicts no next token"),
+            (lambda sizes: BertLMHeadModel(BertConfig(**sizes)), "looks at tokens to come"),
+            (
+                lambda sizes: Gemma3ForCausalLM(
+                    Gemma3TextConfig(**sizes, head_dim=16, intermediate_size=32, use_bidirectional_attention=True)
+                ),
+                "looks at tokens to come",
+            ),
+            (lambda sizes: LlamaForSequenceClassification(LlamaConfig(**sizes, pad_token_id=0)), "no next token"),
+            (lambda sizes: LlamaForTokenClassification(LlamaConfig(**sizes)), "no next token"),
+            (lambda sizes: LlamaModel(LlamaConfig(**sizes)), "attach to the whole model"),
+        ],
+        ids=["masked", "not_a_decoder", "both_ways", "classifier", "tagger", "bare_decoder"],
+    )
+    def test_by_its_kind(
+        self, memory: NgramMemory, make: Callable[[dict[str, int]], PreTrainedModel], message: str
+    ) -> None:
+        model, hasher = make(self.SIZES), memory.hasher
+        before = structure(model)
+        with pytest.raises(HostError, match=message):
+            attach(model, VOCABULARY, memory, layers=(0,))
+        assert structure(model) == before and memory.hasher is hasher
+
+    def test_a_decoder_of_that_family_is_served(self, memory: NgramMemory) -> None:
+        wake(attach(BertLMHeadModel(BertConfig(**self.SIZES, is_decoder=True)).eval(), VOCABULARY, memory))
 
 
 class TestDataParallel:

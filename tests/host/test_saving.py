@@ -429,11 +429,30 @@ class TestRefusals:
         with pytest.raises(HostError, match="already"):
             load_attachment(attachment_of(loaded(saved)).model, LEADING_SPACE_VOCABULARY, saved)
 
-    def test_a_reader_that_lora_has_wrapped_is_not_saved(self, tmp_path: Path) -> None:
-        peft = pytest.importorskip("peft", reason="peft is not installed")
+    @pytest.mark.parametrize(
+        ("field", "value"),
+        [
+            (name, value)
+            for name in ("width", "feature_dim", "max_order", "conv_kernel")
+            for value in (10**30, -1, 2**40)
+        ]
+        + [("layers", [10**30]), ("boundary_ids", [10**30]), ("reader", None), ("reader", 10**30)],
+    )
+    def test_a_size_that_nothing_has(self, saved: Path, field: str, value: object) -> None:
+        settings = json.loads((saved / "attachment.json").read_text())
+        (saved / "attachment.json").write_text(json.dumps({**settings, field: value}))
+        with pytest.raises(TokagnosticError) as caught:
+            loaded(saved)
+        assert "\n" not in str(caught.value)
+
+    def test_a_config_that_is_nested_too_deep(self, saved: Path) -> None:
+        (saved / "attachment.json").write_text("[" * 100_000)
+        self.refused(saved, SourceError, "cannot be read")
+
+    def test_a_reader_that_something_has_wrapped_is_not_saved(self, tmp_path: Path) -> None:
         attachment = trained(make_memory())
-        peft.get_peft_model(attachment.model, peft.LoraConfig(target_modules=["q_proj", "key"]))
-        with pytest.raises(HostError, match=r"has no 0.key.weight|has 0.key.base_layer.weight") as caught:
+        nn.utils.parametrizations.weight_norm(attachment.layer(0).key)
+        with pytest.raises(HostError, match=r"has no 0.key.weight|has 0.key.parametrizations") as caught:
             attachment.save_pretrained(tmp_path / "folder")
         assert "wrapped" in caught.value.remedy
         assert not (tmp_path / "folder").exists()

@@ -15,7 +15,7 @@ from tokagnostic.host.calling import PLACE, ReadingDecoder
 from tokagnostic.host.discovery import device_of, find_parts
 from tokagnostic.host.inside import NAME
 from tokagnostic.host.layer import GateForm, MemoryLayer
-from tokagnostic.host.refusals import require_whole_weights
+from tokagnostic.host.refusals import require_causal_model, require_whole_weights
 from tokagnostic.memory.base import NgramMemory
 
 if TYPE_CHECKING:
@@ -55,7 +55,8 @@ def attach(
         model: a causal language model of transformers.
         tokenizer_or_cache: the host's tokenizer, or what was made of it: an encoder, a byte table or a hash cache.
         memory: what is read.
-        layers: decoder layers that read, from 0. A memory with one table per layer gives them out from the lowest layer up.
+        layers: decoder layers that read, from 0. A memory with one table per layer gives them out from the lowest layer up,
+            and has as many tables as there are layers here.
         gate: form of the gate, see `MemoryLayer`.
         conv_kernel: taps of a short convolution behind the gate, see `ShortConvolution`; 0 for none, the paper takes 4.
         boundary_ids: ids at which a document starts, such as the end-of-text id between packed documents. Position ids
@@ -65,10 +66,10 @@ def attach(
             would be if a trainer had dropped the column that tells.
 
     Raises:
-        HostError: if the model's parts cannot be found, it is quantised, sharded or has a memory already, or the
-            tokenizer has more ids than it.
-        InvalidValueError: for a model or memory that is none, layers that the model or the memory does not have, an unknown gate or kernel, or a
-            hash cache of another prefix policy than the memory's.
+        HostError: if the model's parts cannot be found, it is no causal language model, is quantised, sharded or has a
+            memory already, or the tokenizer has more ids than it.
+        InvalidValueError: for a model or memory that is none, layers that the model does not have or the memory has no tables for, an
+            unknown gate or kernel, or a hash cache of another prefix policy than the memory's.
     """
     for what, given, kind in (("model", model, nn.Module), ("memory", memory, NgramMemory)):
         if not isinstance(given, kind):
@@ -85,9 +86,14 @@ def attach(
             expected="a host without one",
             remedy="Call remove() of the first attachment, or attach one memory at several layers",
         )
+    require_causal_model(model, parts.layers)
     chosen = _checked_layers(layers, len(parts.layers))
-    for slot in range(len(chosen)):
-        memory.table_of(slot)
+    if memory.num_tables not in (1, len(chosen)):
+        raise InvalidValueError(
+            f"{len(chosen)} layers for a memory of {memory.num_tables} tables",
+            expected="one table for all layers, or one for each",
+            remedy="Name as many layers as the memory has tables",
+        )
     cache = _cache_for(tokenizer_or_cache, parts.num_ids, memory.hasher.cache.policy)
     hasher = memory.config.hasher(cache, memory.max_order)
     boundaries = _checked_ids(boundary_ids, parts.num_ids)

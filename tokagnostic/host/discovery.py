@@ -32,7 +32,8 @@ def find_parts(model: nn.Module) -> HostParts:
     """Find decoder, layers, width and vocabulary of a causal language model.
 
     The layers are the one `nn.ModuleList` whose length is the config's number of hidden layers; the decoder is the nearest
-    module above them that takes token ids.
+    module above them that is called with token ids. A text decoder that stands beside an encoder of images is called with
+    embeddings, so there it is the module that holds both.
 
     Raises:
         HostError: if the model is of another make; the message says what was found.
@@ -48,7 +49,7 @@ def find_parts(model: nn.Module) -> HostParts:
         )
     path = _layers_path(model, num_layers)
     layers = model.get_submodule(path)
-    decoder, names = _decoder_above(model, path)
+    decoder, names = _decoder_above(model, path, None if text_config is config else config)
     embedding = _input_embeddings(model)
     if not isinstance(embedding, nn.Embedding):
         raise HostError(
@@ -118,13 +119,19 @@ def _layers_path(model: nn.Module, num_layers: int) -> str:
     return outermost[0]
 
 
-def _decoder_above(model: nn.Module, path: str) -> tuple[nn.Module, tuple[str, ...]]:
-    """The nearest module above a path whose forward takes token ids, and the names of its positional arguments."""
+def _decoder_above(model: nn.Module, path: str, whole: object) -> tuple[nn.Module, tuple[str, ...]]:
+    """The nearest module above a path whose forward takes token ids, and the names of its positional arguments.
+
+    Args:
+        model: the host.
+        path: of its layers.
+        whole: the config of text and other things, which the module must have; None if there are no others.
+    """
     while path:
         path = path.rpartition(".")[0]
         module = model.get_submodule(path)
         names = _argument_names(module)
-        if "input_ids" in names:
+        if "input_ids" in names and (whole is None or isinstance(getattr(module, "config", None), type(whole))):
             return module, names
     raise HostError(
         f"no module of {type(model).__name__} above its layers takes `input_ids`",

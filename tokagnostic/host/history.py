@@ -218,10 +218,9 @@ class RememberingCache(Mixin):
 
 def find_cache(arguments: Mapping[str, Any]) -> Any:
     """The cache among the arguments of a call, or None."""
-    for name in CACHE_ARGUMENTS:
-        if arguments.get(name) is not None:
-            return arguments[name]
-    return None
+    # By their own names alone: an output of transformers that is asked for an old one warns, whether it has it or not.
+    held = {name: value for name, value in arguments.items() if name in CACHE_ARGUMENTS and value is not None}
+    return next((held[name] for name in CACHE_ARGUMENTS if name in held), None)
 
 
 def history_of(cache: Any, owner: int, batch: int) -> History | None:
@@ -269,7 +268,12 @@ def held_by(cache: Any) -> int | None:
     if not hasattr(cache, "get_seq_length"):
         if not cache:
             return 0
-        raise _unseen(f"a cache of type {type(cache).__name__}, which does not say how much it holds")
+        raise HostError(
+            f"a host with an attached memory was called with a cache of type {type(cache).__name__}, which does not say "
+            "how much of which sequence it holds",
+            expected="no cache, or one of transformers that does, such as DynamicCache or StaticCache",
+            remedy="Call generate(), not generate_batch(), whose paged cache cannot be served, or switch the memory off",
+        )
     try:
         return int(cache.get_seq_length())
     except ValueError:

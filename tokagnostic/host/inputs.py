@@ -140,8 +140,9 @@ def _read_mask(mask: Any, input_ids: Tensor, num_before: int, *, required: bool)
         mask = mask.get("full_attention", next(iter(mask.values()), None))
     if mask is None:
         return None, None
-    if isinstance(mask, Tensor) and mask.shape == (batch, num_before + length):
-        mask = mask[:, num_before:]
+    if isinstance(mask, Tensor) and mask.ndim == 2 and len(mask) == batch and mask.shape[1] >= num_before + length:
+        # Hosts look no further than their own positions either, where a mask is as long as a static cache.
+        mask = mask[:, num_before : num_before + length]
         # Only where looking does not wait for a device; what follows is spared where nothing is padding.
         if mask.is_cpu and bool(mask if mask.numel() == 1 else mask.all()):
             return None, None
@@ -152,7 +153,7 @@ def _read_mask(mask: Any, input_ids: Tensor, num_before: int, *, required: bool)
         return None, None
     raise HostError(
         f"an attention mask of shape {_shape(mask)} for ids of shape {_shape(input_ids)} behind {num_before} others",
-        expected="a mask [B, positions up to here] that is 0 at padding, or one [B, 1, T, positions] of who sees whom",
+        expected="a mask [B, at least the positions up to here] that is 0 at padding, or one [B, 1, T, positions] of who sees whom",
         remedy="Pass such a mask; documents in one row are told by position_ids that restart",
     )
 

@@ -6,6 +6,7 @@ from typing import Literal, NamedTuple, get_args
 
 import torch
 from torch import Tensor, nn
+from torch.nn import functional as F
 
 from tokagnostic.errors import InvalidValueError
 from tokagnostic.host.gate_numba import can_gate, gated
@@ -29,6 +30,27 @@ class LayerRead(NamedTuple):
     """What the short convolution was given, float [B, T, D]; None without one."""
 
 
+MOST_TAPS = 64
+"""Of a short convolution: what looks further back is attention's work."""
+
+
+class Projection(nn.Module):
+    """A matrix without a bias, initialised as `nn.Linear` is, which it is not: who adapts or quantises all of a host's
+    linear layers leaves the reader alone.
+    """
+
+    def __init__(self, in_features: int, out_features: int) -> None:
+        super().__init__()
+        self.in_features = in_features
+        self.out_features = out_features
+        self.weight = nn.Parameter(torch.empty(out_features, in_features))
+        nn.init.kaiming_uniform_(self.weight, a=5**0.5)
+
+    def forward(self, vectors: Tensor) -> Tensor:
+        """From float [..., in_features] to [..., out_features]."""
+        return F.linear(vectors, self.weight)
+
+
 class MemoryLayer(nn.Module):
     """Context-gated residual: `hidden + gate * value(features)`, and what a short convolution makes of its last values.
 
@@ -45,7 +67,7 @@ class MemoryLayer(nn.Module):
         conv_dilation: positions from tap to tap.
 
     Raises:
-        InvalidValueError: for an unknown gate, a negative kernel, or a size below 1.
+        InvalidValueError: for an unknown gate, a kernel below 0 or above `MOST_TAPS`, or a size below 1.
     """
 
     def __init__(
@@ -61,10 +83,10 @@ class MemoryLayer(nn.Module):
             raise InvalidValueError(
                 f"gate {gate!r}", expected=" or ".join(get_args(GateForm)), remedy="Name one of these gate forms"
             )
-        if type(conv_kernel) is not int or conv_kernel < 0:
+        if type(conv_kernel) is not int or not 0 <= conv_kernel <= MOST_TAPS:
             raise InvalidValueError(
                 f"conv_kernel = {conv_kernel!r}",
-                expected="0 for none, or a number of taps (the paper takes 4)",
+                expected=f"0 for none, or up to {MOST_TAPS} taps (the paper takes 4)",
                 remedy="Set conv_kernel to such a number",
             )
         for name, size in (("width", width), ("feature_dim", feature_dim), ("conv_dilation", conv_dilation)):
@@ -75,8 +97,8 @@ class MemoryLayer(nn.Module):
         self.gate: GateForm = gate
         self.width = width
         """D: the width of the hidden states it adds to."""
-        self.key = nn.Linear(feature_dim, width, bias=False)
-        self.value = nn.Linear(feature_dim, width, bias=False)
+        self.key = Projection(feature_dim, width)
+        self.value = Projection(feature_dim, width)
         self.key_norm = nn.RMSNorm(width, eps=NORM_EPSILON)
         self.query_norm = nn.RMSNorm(width, eps=NORM_EPSILON)
         self.conv = ShortConvolution(width, conv_kernel, conv_dilation) if conv_kernel else None

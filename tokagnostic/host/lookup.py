@@ -15,7 +15,7 @@ from tokagnostic.hashing.polynomial import NO_WINDOW
 from tokagnostic.host.history import History, find_cache, history_of
 from tokagnostic.host.inputs import BOUNDARY_ARGUMENTS, CallInputs, read_inputs
 from tokagnostic.host.reading import Reading
-from tokagnostic.host.refusals import require_dense_exchange
+from tokagnostic.host.refusals import require_dense_exchange, require_still_whole
 
 if TYPE_CHECKING:
     from tokagnostic.host.attachment import Attachment
@@ -41,6 +41,8 @@ def look_up(attachment: Attachment, args: tuple[Any, ...], kwargs: Mapping[str, 
     given = GIVEN_KEYS.get().get(attachment)
     ids, cache, memory = arguments.get("input_ids"), find_cache(arguments), attachment.memory
     history = history_of(cache, attachment.number, len(ids)) if isinstance(ids, Tensor) else None
+    if history is None:
+        require_still_whole(attachment.model)
     inputs = read_inputs(arguments, boundaries=given is None, history=history)
     if given is None and inputs.starts is None and attachment.needs_boundaries:
         raise HostError(

@@ -33,6 +33,42 @@ def require_whole_weights(model: nn.Module) -> None:
         )
 
 
+def require_causal_model(model: nn.Module, layers: nn.ModuleList) -> None:
+    """Refuse a model of transformers that does not predict each next token from those before it.
+
+    Raises:
+        HostError: saying which; nothing was touched.
+    """
+    generates = getattr(model, "can_generate", None)
+    if generates is not None and not generates():
+        raise HostError(
+            f"{type(model).__name__} predicts no next token: transformers cannot generate with it",
+            expected="a causal language model with its head",
+            remedy="Load it with AutoModelForCausalLM and attach to the whole model, not to its decoder",
+        )
+    causal = {bool(part.is_causal) for part in layers.modules() if isinstance(getattr(part, "is_causal", None), bool)}
+    if causal == {False}:
+        raise HostError(
+            f"{type(model).__name__} looks at tokens to come: no attention of its layers is causal",
+            expected="a causal language model, whose every position sees those before it alone",
+            remedy="Set is_decoder=True in its config if it was trained so, or attach to a causal model",
+        )
+
+
+def require_still_whole(model: nn.Module) -> None:
+    """Refuse a call of a host that was sharded after the memory was attached.
+
+    Raises:
+        HostError: naming the first part; nothing has been computed then.
+    """
+    for found in _sharded_parts(model):
+        raise HostError(
+            f"{type(model).__name__} was sharded after the memory was attached: {found}",
+            expected="a host whose every weight is whole in this process",
+            remedy="Load the host whole, attach the memory, and train by DistributedDataParallel",
+        )
+
+
 def require_dense_exchange(model: nn.Module, memory: NgramMemory) -> None:
     """Refuse a call in data-parallel training that would have to exchange a table's sparse gradient.
 
@@ -75,12 +111,21 @@ def _quantised_parts(model: nn.Module) -> Iterator[str]:
 
 
 def _sharded_parts(model: nn.Module) -> Iterator[str]:
-    for module in model.modules():
-        # By name, for it loads much that nobody needs who does not shard.
-        if any(kind.__name__ == "FullyShardedDataParallel" for kind in type(module).__mro__):
-            yield f"it stands in a {type(module).__name__}"
-    for name, parameter in model.named_parameters():
-        if hasattr(parameter, "device_mesh") and hasattr(parameter, "placements"):
-            yield f"{name} is a {type(parameter).__name__}"
-        if hasattr(parameter, "ds_id"):
-            yield f"{name} is a placeholder of DeepSpeed's ZeRO-3"
+    kinds: dict[type, str] = {}
+    managed = ""
+    for path, module in model.named_modules():
+        kinds.setdefault(type(module), path or "all of it")
+        if "_is_fsdp_managed_module" in vars(module):  # left by FullyShardedDataParallel at all that stands in it
+            managed = managed or path or "all of it"
+        for name, parameter in module._parameters.items():
+            if type(parameter) is not nn.Parameter and hasattr(parameter, "device_mesh"):
+                yield f"{path}.{name} is a {type(parameter).__name__}"
+            if hasattr(parameter, "ds_id"):
+                yield f"{path}.{name} is a placeholder of DeepSpeed's ZeRO-3"
+    for kind, path in kinds.items():
+        # By name, for they load much that nobody needs who does not shard.
+        for base in kind.__mro__:
+            if base.__name__ in ("FullyShardedDataParallel", "FSDPModule"):
+                yield f"{path} is a {base.__name__}"
+    if managed:
+        yield f"{managed} stands in a FullyShardedDataParallel"

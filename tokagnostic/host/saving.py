@@ -32,6 +32,8 @@ MEMORY_FILE = "memory.safetensors"
 CARD_FILE = "README.md"
 FILES = (CONFIG_FILE, READER_FILE, MEMORY_FILE, CARD_FILE)
 """All that a saved attachment consists of."""
+LARGEST_SIZE = 2**24
+"""Of what `attachment.json` says of sizes, far beyond any host's."""
 READER_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -158,7 +160,7 @@ def read_attachment(folder: Path) -> tuple[AttachmentConfig, dict[str, Tensor]]:
         values = json.loads((folder / CONFIG_FILE).read_text(encoding="utf-8"))
         config = _config_of(values)
         weights = load_file(folder / READER_FILE)
-    except (OSError, ValueError, KeyError, TypeError, SafetensorError) as error:
+    except (OSError, ValueError, KeyError, TypeError, RecursionError, SafetensorError) as error:
         raise SourceError(
             f"attachment {folder} cannot be read ({type(error).__name__}: {' '.join(str(error).split())})",
             expected=f"a folder with {CONFIG_FILE} and {READER_FILE}",
@@ -235,8 +237,11 @@ def _config_of(values: Any) -> AttachmentConfig:
         if type(getattr(config, name)) is not kind:
             raise ValueError(f"{CONFIG_FILE} has {name} = {values[name]!r}")
     for name in ("conv_kernel", "max_order", "width", "feature_dim"):
-        if type(getattr(config, name)) is not int:
-            raise ValueError(f"{CONFIG_FILE} has {name} = {values[name]!r}")
+        # More would not fit a tensor, and an order that long no computer.
+        if type(getattr(config, name)) is not int or not 0 <= getattr(config, name) <= LARGEST_SIZE:
+            raise ValueError(f"{CONFIG_FILE} has {name} = {values[name]!r}, not a number from 0 to {LARGEST_SIZE}")
+    if type(values["reader"]) is not str:
+        raise ValueError(f"{CONFIG_FILE} has reader = {values['reader']!r}")
     return config
 
 
