@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Iterator
 from types import SimpleNamespace
+from typing import ClassVar
 
 import pytest
 import torch
@@ -150,7 +151,12 @@ def test_a_host_that_is_sharded_after_attaching_is_refused_at_the_next_call(
 class TestModelsThatPredictNoNextToken:
     """Refused with the reason, and left as they were."""
 
-    SIZES = {"vocab_size": 320, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 2}
+    SIZES: ClassVar[dict[str, int]] = {
+        "vocab_size": 320,
+        "hidden_size": 32,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+    }
 
     @pytest.mark.parametrize(
         ("make", "message"),

@@ -7,7 +7,6 @@ made of: the mixin and the class, each of which has one.
 from __future__ import annotations
 
 import copyreg
-from functools import cache
 from typing import Any
 
 MADE_OF = "_tokagnostic_made_of"
@@ -31,12 +30,16 @@ class Mixin:
         return (_bare, (*made_of, *reduced[1][1:]), *reduced[2:])
 
 
-@cache
+_MIXED: dict[tuple[type, type[Mixin]], type] = {}
+
+
 def mixed(before: type, mixin: type[Mixin]) -> type:
     """A class with a mixin in front, which keeps its name and its home: one for all its objects."""
-    names = {name: getattr(before, name) for name in ("__module__", "__qualname__", "__doc__")}
-    members = mixin._members_beside(before)
-    return type(before.__name__, (mixin, before), {**names, **members, MADE_OF: (before, mixin)})
+    if (before, mixin) not in _MIXED:
+        names = {name: getattr(before, name) for name in ("__module__", "__qualname__", "__doc__")}
+        members = mixin._members_beside(before)
+        _MIXED[before, mixin] = type(before.__name__, (mixin, before), {**names, **members, MADE_OF: (before, mixin)})
+    return _MIXED[before, mixin]
 
 
 def _bare(before: type, mixin: type[Mixin], *arguments: Any) -> Any:

@@ -238,8 +238,8 @@ def _config_of(values: Any) -> AttachmentConfig:
             raise ValueError(f"{CONFIG_FILE} has {name} = {values[name]!r}")
     for name in ("conv_kernel", "max_order", "width", "feature_dim"):
         # More would not fit a tensor, and an order that long no computer.
-        if type(getattr(config, name)) is not int or not 0 <= getattr(config, name) <= LARGEST_SIZE:
-            raise ValueError(f"{CONFIG_FILE} has {name} = {values[name]!r}, not a number from 0 to {LARGEST_SIZE}")
+        if type(getattr(config, name)) is not int or getattr(config, name) > LARGEST_SIZE:
+            raise ValueError(f"{CONFIG_FILE} has {name} = {values[name]!r}, not a number up to {LARGEST_SIZE}")
     if type(values["reader"]) is not str:
         raise ValueError(f"{CONFIG_FILE} has reader = {values['reader']!r}")
     return config
