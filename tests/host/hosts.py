@@ -101,6 +101,8 @@ FAMILIES: dict[str, Callable[[], PreTrainedModel]] = {
 }
 RECURRENT = ("qwen3_next",)
 """Families with states that no one can take back: they cannot crop, nor divide a row into documents."""
+WINDOWED = ("gemma2", "gemma3", "mistral")
+"""Families with layers that attend to so many positions, padding among them."""
 USUAL = ("gemma3", "gpt2", "llama")
 """Families that the default tier tries: alternating windows, learned positions, and what most are like. The rest is slow."""
 

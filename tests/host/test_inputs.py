@@ -128,6 +128,19 @@ def test_a_square_mask_tells_padding_and_documents(as_float: bool) -> None:
         assert inputs.starts.int().tolist() == [[0, 1, 0, 0, 1, 0, 0]]
 
 
+@pytest.mark.parametrize("hidden", [-torch.inf, torch.finfo(torch.float32).min, -1e9, -1e4], ids=str)
+@pytest.mark.parametrize("bias", ["falling", "rising"])
+def test_a_square_mask_may_hold_biases(hidden: float, bias: str) -> None:
+    """As with distances that are added to the scores: what is not far below zero is seen."""
+    places = torch.arange(7.0)
+    distances = (places - places[:, None]) * (0.5 if bias == "falling" else -0.5)
+    mask = distances.masked_fill(torch.ones(7, 7).triu(1).bool(), hidden)
+    mask[3:, :3] = hidden
+    inputs = read_inputs({"input_ids": IDS.repeat(1, 2)[:, :7], "attention_mask": mask[None, None]})
+    assert inputs.real.all()
+    assert inputs.starts.int().tolist() == [[1, 0, 0, 1, 0, 0, 0]]
+
+
 def test_a_mask_of_any_form_will_do_if_the_keys_are_known() -> None:
     arguments = {"input_ids": IDS, "attention_mask": torch.ones(1, 1, 3, 4), "position_ids": torch.zeros(3, 1, 4)}
     inputs = read_inputs(arguments, boundaries=False)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextvars
 import copy
 import threading
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import torch
@@ -67,6 +69,20 @@ def test_a_call_inside_a_call_reads_its_own_ids(host: PreTrainedModel, attachmen
     handle.remove()
     assert torch.equal(inner[1], expected_inner)
     assert torch.equal(outer, expected_outer)
+
+
+def test_switching_off_is_of_one_thread(host: PreTrainedModel, attachment: Attachment) -> None:
+    """What one thread compares with the memory off does not take the memory away from another."""
+    ids = random_ids()
+    on = logits_of(host, ids)
+    with ThreadPoolExecutor(1) as other, attachment.disabled(), attachment.disabled():
+        assert attachment.off
+        assert torch.equal(other.submit(logits_of, host, ids).result(), on)
+        assert torch.equal(
+            other.submit(contextvars.copy_context().run, logits_of, host, ids).result(), logits_of(host, ids)
+        )
+        assert not torch.equal(logits_of(host, ids), on)
+    assert not attachment.off
 
 
 def test_threads_read_their_own_ids(host: PreTrainedModel, attachment: Attachment) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from tokagnostic.errors import HostError, InvalidValueError
-from tokagnostic.host.calling import ReadingDecoder, ReadingLayer, change_class
+from tokagnostic.host.calling import SWITCHED_OFF, ReadingDecoder, ReadingLayer, change_class
 from tokagnostic.host.counting import LayerReads, ReadCounter
 from tokagnostic.host.discovery import HostParts, device_of
 from tokagnostic.host.hub import push_folder
@@ -62,7 +62,6 @@ class Attachment:
         self.argument_names = parts.argument_names
         self.packed = packed
         self.number = uuid4().int
-        self._num_disabled = 0
         self.reads = [ReadCounter() for _ in layers]
         self._former_hasher, memory.hasher = memory.hasher, hasher
         self._inside = Inside(memory, reader).train(model.training)
@@ -97,8 +96,8 @@ class Attachment:
 
     @property
     def off(self) -> bool:
-        """Whether the memory is switched off."""
-        return self._num_disabled > 0
+        """Whether the memory is switched off in this thread or task."""
+        return self in SWITCHED_OFF.get()
 
     @property
     def needs_boundaries(self) -> bool:
@@ -133,12 +132,16 @@ class Attachment:
 
     @contextmanager
     def disabled(self) -> Iterator[None]:
-        """Within it the host computes as if no memory were attached. May be nested."""
-        self._num_disabled += 1
+        """Within it the host computes as if no memory were attached. May be nested.
+
+        That holds for calls of this thread or asynchronous task; one that is started within it begins with the memory on,
+        unless it is run in a copy of the context (`contextvars.copy_context().run`).
+        """
+        token = SWITCHED_OFF.set(SWITCHED_OFF.get() | {self})
         try:
             yield
         finally:
-            self._num_disabled -= 1
+            SWITCHED_OFF.reset(token)
 
     @contextmanager
     def given_keys(self, keys: Tensor) -> Iterator[None]:

@@ -39,8 +39,8 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 PLACE = "_tokagnostic_place"
 """Attribute of a changed module: its attachment, and for a layer which of the attached layers it is."""
-
-
+SWITCHED_OFF: ContextVar[frozenset[Attachment]] = ContextVar("tokagnostic_switched_off", default=frozenset())
+"""Attachments whose hosts compute as if they were not there, in this thread or task alone."""
 _CURRENT: ContextVar[Reading | None] = ContextVar("tokagnostic_reading", default=None)
 
 

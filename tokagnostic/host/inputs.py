@@ -10,7 +10,10 @@ from torch import Tensor
 
 from tokagnostic.errors import HostError
 from tokagnostic.host.history import History
+from tokagnostic.host.padding import previous_real
 
+UNSEEN = -1e4
+"""What is added to the score of a position that is not to be seen, or less; biases by distance are far above it."""
 MASKED = -1
 """The id that breaks every window and reads nothing."""
 SEGMENT_ARGUMENTS = ("seq_idx", "segment_ids", "document_ids", "doc_ids")
@@ -69,7 +72,7 @@ def read_inputs(arguments: Mapping[str, Any], *, boundaries: bool = True, histor
         _refuse_numbers_behind_others(arguments, num_before)
     for name in SEGMENT_ARGUMENTS:
         if arguments.get(name) is not None:
-            starts = _with(starts, _changes(name, arguments[name], input_ids, begun=begun))
+            starts = _with(starts, _changes(name, arguments[name], input_ids, real, begun=begun))
     if arguments.get(LENGTHS_ARGUMENT) is not None:
         starts = _with(starts, _starts_after(arguments[LENGTHS_ARGUMENT], input_ids, begun=begun))
     if position_ids is None:
@@ -95,12 +98,12 @@ def _refuse_numbers_behind_others(arguments: Mapping[str, Any], num_before: int)
         )
 
 
-def _changes(name: str, numbers: Tensor, input_ids: Tensor, *, begun: bool) -> Tensor:
-    """Where document numbers change from one position to the next, and at a row's beginning, bool [B, T]."""
+def _changes(name: str, numbers: Tensor, input_ids: Tensor, real: Tensor | None, *, begun: bool) -> Tensor:
+    """Where document numbers change from one real position to the next, and at a row's beginning, bool [B, T]."""
     numbers = _per_id(name, numbers, input_ids)
-    starts = torch.full(input_ids.shape, not begun, device=input_ids.device)
-    starts[:, 1:] = numbers[:, 1:] != numbers[:, :-1]
-    return starts
+    previous = previous_real(torch.ones_like(numbers, dtype=torch.bool) if real is None else real)
+    changes = torch.where(previous < 0, not begun, numbers != numbers.gather(1, previous.clamp(min=0)))
+    return changes if real is None else real & changes
 
 
 def _per_id(name: str, numbers: Any, input_ids: Tensor) -> Tensor:
@@ -169,10 +172,10 @@ def _read_square_mask(mask: Tensor, num_before: int) -> tuple[Tensor | None, Ten
     """Real positions see themselves; a document starts at one that sees none before it.
 
     Args:
-        mask: bool [B, 1, T, S], True where a position is seen, or float, 0 there.
+        mask: bool [B, 1, T, S], True where a position is seen, or float, what is added to the score.
         num_before: which of the S is the first of the T.
     """
-    seen = (mask if mask.dtype == torch.bool else mask == 0)[:, 0]  # [B, T, S]
+    seen = (mask if mask.dtype == torch.bool else mask > UNSEEN)[:, 0]  # [B, T, S]
     if seen.shape[2] < num_before + seen.shape[1]:
         return None, None
     real = seen[:, :, num_before:].diagonal(dim1=1, dim2=2)
@@ -198,9 +201,7 @@ def document_starts(positions: Tensor, real: Tensor | None = None, before: Tenso
         return at_zero if real is None else real & at_zero
     if real is None:
         real = torch.ones_like(at_zero)
-    order = torch.arange(positions.shape[1], device=positions.device)
-    last_real = torch.where(real, order, -1).cummax(dim=1).values
-    previous = torch.nn.functional.pad(last_real[:, :-1], (1, 0), value=-1)  # last real position before each, or -1
+    previous = previous_real(real)
     restarts = positions <= positions.gather(1, previous.clamp(min=0))
     at_row_start = at_zero[:, :1]
     if before is not None:

@@ -14,6 +14,7 @@ from tokagnostic.errors import HostError
 from tokagnostic.hashing.polynomial import NO_WINDOW
 from tokagnostic.host.history import History, find_cache, history_of
 from tokagnostic.host.inputs import BOUNDARY_ARGUMENTS, CallInputs, read_inputs
+from tokagnostic.host.padding import RealPositions, hash_real
 from tokagnostic.host.reading import Reading
 from tokagnostic.host.refusals import require_dense_exchange, require_still_whole
 
@@ -51,14 +52,14 @@ def look_up(attachment: Attachment, args: tuple[Any, ...], kwargs: Mapping[str, 
             remedy="Keep such a column through the collator, or set attachment.packed = False for rows of one document",
         )
     ids, starts = _positions_of(attachment, inputs, history)
-    hasher = attachment.hasher
-    keys = hasher(ids, starts, history) if given is None else _padded_keys(given, inputs)
-    waiting = hasher.waiting(ids, starts, None if history is None else history.last_waiting)
-    own_keys = keys if given is None else None
+    padding = None if inputs.real is None else RealPositions.of(inputs.real)
+    hashed = hash_real(attachment.hasher, ids, starts, padding, history)
+    keys = hashed.keys if given is None else _padded_keys(given, inputs)
+    kept = ids, hashed.starts, hashed.kept_keys, hashed.waiting
     if history is None:
-        whole = History.of(attachment.number, ids, starts, own_keys, waiting)
+        whole = History.of(attachment.number, *kept, padded=padding is not None)
     else:
-        whole = history.extended(ids, starts, own_keys, waiting)
+        whole = history.extended(*kept, padded=padding is not None)
     read: dict[int, Tensor] = {}
     features = []
     for slot in range(len(attachment.layers)):
@@ -66,7 +67,7 @@ def look_up(attachment: Attachment, args: tuple[Any, ...], kwargs: Mapping[str, 
         if table not in read:
             read[table] = memory.features_of(keys, slot)
         features.append(read[table])
-    return Reading(attachment, features, keys, cache, whole)
+    return Reading(attachment, features, keys, cache, history, whole, padding)
 
 
 def _positions_of(attachment: Attachment, inputs: CallInputs, history: History | None) -> tuple[Tensor, Tensor]:

@@ -6,10 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+import torch
 from torch import Tensor
 
 from tokagnostic.errors import HostError
 from tokagnostic.host.history import History, find_cache, held_by, remember
+from tokagnostic.host.padding import RealPositions
 from tokagnostic.host.short_conv import Surroundings
 
 if TYPE_CHECKING:
@@ -27,8 +29,12 @@ class Reading:
     """Of the windows that end at each position, int64 [B, T, N]; -1 for no window."""
     cache: Any
     """The call's cache, or None; the host may make one."""
+    history: History | None
+    """The positions before the call."""
     whole: History
     """The positions that the cache will hold after the call."""
+    padding: RealPositions | None
+    """Where the call's real positions are; None if all are."""
     conv_inputs: dict[int, Tensor] = field(default_factory=dict)
     """What the short convolution of each layer was given, float [B, T, D]."""
     num_read: list[int] = field(init=False)
@@ -44,10 +50,9 @@ class Reading:
 
     def surroundings(self, layer: int, reach: int) -> Surroundings:
         """Documents of the call's positions and of `reach` before them, and what the layer's convolution was given there."""
-        whole, before = self.whole, self.whole.conv_inputs.get(layer)
-        length = self.keys.shape[1] + reach
-        tail = None if before is None else before.tail(reach)
-        return Surroundings.of(whole.input_ids.tail(length), whole.starts.tail(length), tail)
+        length = self.keys.shape[1]
+        ids, starts = self.whole.input_ids.tail(length), self.whole.starts.tail(length)
+        return surroundings(ids, starts, self.padding, self.history, layer, reach)
 
     def add_to(self, hidden: Tensor | None, slot: int) -> Tensor:
         """The hidden state that enters an attached layer, float [B, T, D], with what was read added.
@@ -109,6 +114,29 @@ class Reading:
                     expected="one read at every position",
                     remedy="Attach to layers that the host runs once per call, or use attachment.disabled()",
                 )
+
+
+def surroundings(
+    ids: Tensor, starts: Tensor, padding: RealPositions | None, history: History | None, layer: int, reach: int
+) -> Surroundings:
+    """What a layer's convolution may look at in a call and up to `reach` real positions before it.
+
+    Args:
+        ids: masked at padding, int64 [B, T].
+        starts: True at each document's first real position, bool [B, T].
+        padding: where the real positions are; None if all are.
+        history: the positions before the call.
+        layer: index of the layer.
+        reach: positions that its convolution looks back.
+    """
+    if padding is not None:
+        ids, starts = padding.side_by_side(ids), padding.side_by_side(starts)
+    if history is None:
+        return Surroundings.of(ids, starts, None, padding)
+    old_ids, old_starts, old_inputs = history.convolved(layer, reach)
+    return Surroundings.of(
+        torch.cat((old_ids, ids), dim=1), torch.cat((old_starts, starts), dim=1), old_inputs, padding
+    )
 
 
 def _cache_in(output: Any) -> Any:

@@ -8,6 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from tokagnostic.host.padding import RealPositions
+
 NORM_EPSILON = 1e-6
 
 
@@ -19,23 +21,33 @@ class Surroundings:
     """Number of each position's document, 0 at padding, int64 [B, P + T]."""
     before: Tensor | None
     """What it was given at the P positions before the call, float [B, P, D]; None if P is 0."""
+    padding: RealPositions | None = None
+    """Where the call's real positions are, which stand side by side in `documents`; None if all T are as they are."""
 
     @classmethod
-    def of(cls, input_ids: Tensor, starts: Tensor, before: Tensor | None = None) -> Surroundings:
+    def of(
+        cls,
+        input_ids: Tensor,
+        starts: Tensor,
+        before: Tensor | None = None,
+        padding: RealPositions | None = None,
+    ) -> Surroundings:
         """Number the documents of P + T positions.
 
         Args:
             input_ids: masked at padding, int64 [B, P + T].
             starts: True at each document's first position, bool [B, P + T].
             before: float [B, P, D].
+            padding: by which the last T were put side by side.
         """
-        return cls((1 + starts.long().cumsum(dim=1)).masked_fill(input_ids < 0, 0), before)
+        return cls((1 + starts.long().cumsum(dim=1)).masked_fill(input_ids < 0, 0), before, padding)
 
 
 class ShortConvolution(nn.Module):
     """`SiLU(Conv1D(RMSNorm(values)))`, depthwise, causal and dilated (arXiv 2601.07372), added to the values.
 
-    The kernel starts at zero, so a fresh convolution adds nothing. No tap reaches into another document or into padding.
+    The kernel starts at zero, so a fresh convolution adds nothing. No tap reaches into another document, and padding is
+    stepped over.
 
     Args:
         width: D.
@@ -67,14 +79,18 @@ class ShortConvolution(nn.Module):
         """
         inputs = self.norm(values)
         length = values.shape[1]
-        known = inputs if around.before is None else torch.cat((around.before.to(inputs), inputs), dim=1)
+        padding = around.padding
+        known = inputs if padding is None else padding.side_by_side(inputs)
+        if around.before is not None:
+            known = torch.cat((around.before.to(inputs), known), dim=1)
         documents = around.documents[:, -length:] if length else around.documents[:, :0]
         mixed = torch.zeros_like(inputs)
         # The last tap is the position's own; those before it lie further back.
         for tap, weight in enumerate(self.weight.flip(0)):
             back = tap * self.dilation
             mixed = mixed + weight * _shifted(known, back, length) * _same(around.documents, documents, back)
-        return F.silu(mixed) * (documents > 0).unsqueeze(-1), inputs
+        mixed = F.silu(mixed) * (documents > 0).unsqueeze(-1)
+        return mixed if padding is None else padding.in_place(mixed), inputs
 
 
 def _shifted(known: Tensor, back: int, length: int) -> Tensor:
