@@ -269,3 +269,24 @@ class TestRefusals:
 
 def _some(tensors: dict[str, Tensor], names: list[str]) -> dict[str, Tensor]:
     return {name: tensors[name] for name in names}
+
+
+@pytest.mark.parametrize("strategy", ["checkpoint", "all_checkpoints"])
+def test_checkpoints_that_would_be_pushed_without_the_reader_are_refused(
+    make_setup: Callable[..., Setup], tmp_path: Path, strategy: str
+) -> None:
+    """Asked of the callback alone: a Trainer that pushes calls the hub when it is made."""
+    setup = make_setup()
+    arguments = TrainingArguments(str(tmp_path), report_to=[], use_cpu=True, push_to_hub=True, hub_strategy=strategy)
+    with pytest.raises(TrainingError, match=f"hub_strategy = '{strategy}'.*attachment.push_to_hub"):
+        AttachmentCallback(setup.attachment).on_init_end(arguments, None, None, model=setup.model)
+
+
+def test_an_optimizer_that_cannot_train_a_table_is_refused_before_the_first_step(
+    make_setup: Callable[..., Setup], tmp_path: Path
+) -> None:
+    setup = make_setup()
+    trainer = trainer_of(setup, tmp_path)
+    trainer.optimizer = torch.optim.AdamW(setup.model.parameters(), lr=1e-2)
+    with pytest.raises(TrainingError, match=r"AdamW.*memory_optimizer"):
+        trainer.train()

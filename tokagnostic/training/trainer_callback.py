@@ -8,11 +8,13 @@ from typing import Any
 
 from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
 from transformers.trainer import TRAINER_STATE_NAME
-from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
+from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR, HubStrategy
 
 from tokagnostic.errors import HostError, TrainingError
 from tokagnostic.host import Attachment, attachment_of
 from tokagnostic.host.restoring import restore_attachment
+from tokagnostic.training.memory_optimizer import MemoryOptimizer
+from tokagnostic.training.table_optimizers import TableOptimizer
 
 FOLDER = "tokagnostic"
 """Name of the folder in each checkpoint that `load_attachment` takes."""
@@ -41,7 +43,14 @@ class AttachmentCallback(TrainerCallback):
 
         Raises:
             HostError: if it has another attachment or none.
+            TrainingError: if it pushes checkpoints, which it does before a callback can put the attachment into them.
         """
+        if args.push_to_hub and args.hub_strategy in (HubStrategy.CHECKPOINT, HubStrategy.ALL_CHECKPOINTS):
+            raise TrainingError(
+                f"hub_strategy = {args.hub_strategy.value!r} with an attached memory, whose reader would not be pushed",
+                expected="end or every_save, which push the host",
+                remedy="Set hub_strategy to one of these, and push the attachment with attachment.push_to_hub",
+            )
         if attachment_of(kwargs["model"]) is not self._attachment:
             raise HostError(
                 f"a callback for another attachment than that of the Trainer's {type(kwargs['model']).__name__}",
@@ -55,9 +64,11 @@ class AttachmentCallback(TrainerCallback):
         """Read back the attachment of the checkpoint that the Trainer goes on from.
 
         Raises:
-            TrainingError: if that checkpoint cannot be found, or holds no attachment.
+            TrainingError: if that checkpoint cannot be found, or holds no attachment, or the Trainer's optimizer cannot
+                train the memory's table.
             HostError: if it holds another one.
         """
+        _require_sparse(self._attachment, kwargs.get("optimizer"))
         if state.global_step > 0:
             self._restore(_resumed_checkpoint(args, state))
 
@@ -98,6 +109,22 @@ class AttachmentCallback(TrainerCallback):
                 remedy="Resume from a checkpoint that has it, and train with the callback from the first step on",
             )
         restore_attachment(self._attachment, checkpoint / FOLDER)
+
+
+def _require_sparse(attachment: Attachment, optimizer: Any) -> None:
+    """Refuse an optimizer that fails at sparse gradients, which torch says in words of its own and much later.
+
+    Raises:
+        TrainingError: if one is given and the memory's table is trained.
+    """
+    plain = getattr(optimizer, "optimizer", optimizer)  # Accelerate wraps it
+    if plain is None or attachment.memory.frozen or isinstance(plain, (MemoryOptimizer, TableOptimizer)):
+        return
+    raise TrainingError(
+        f"a Trainer with {type(plain).__name__} and a table whose gradients are sparse",
+        expected="an optimizer that updates the rows that were looked up",
+        remedy="Pass Trainer optimizers=(memory_optimizer(model, lr), None), or freeze the memory: attachment.memory.freeze()",
+    )
 
 
 def _checkpoint_of(args: TrainingArguments, state: TrainerState) -> Path:
