@@ -59,7 +59,8 @@ def fresh_tables(num_rows: Sequence[int], dim: int, init_std: float, seed: int) 
         Tables, float32 [R, dim] each.
     """
     random = generator(seed)
-    return [torch.randn(rows, dim, generator=random) * init_std for rows in num_rows]
+    # In place: a second copy of a table would be the largest thing that a run ever holds.
+    return [torch.randn(rows, dim, generator=random).mul_(init_std) for rows in num_rows]
 
 
 def lookup(table: Tensor, rows: Tensor) -> Tensor:
