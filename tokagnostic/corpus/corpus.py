@@ -11,6 +11,7 @@ from typing import Any
 
 from tokagnostic.corpus.config import CorpusConfig
 from tokagnostic.corpus.document import Document, documents_digest, place_of
+from tokagnostic.corpus.identity import file_identity
 from tokagnostic.corpus.intake import CorpusCounts, Intake
 from tokagnostic.corpus.readers import JsonLinesReader, Place, Reader, TextReader
 from tokagnostic.corpus.tables import EmbeddedReader, HubReader, ParquetReader
@@ -126,6 +127,10 @@ class Corpus:
         values = {name: list(value) if isinstance(value, tuple) else value for name, value in given.items()}
         sizes = {name: os.path.getsize(name) for name in self._readers if os.path.isfile(name)}
         return {**values, "sizes": sizes}
+
+    def identities(self) -> dict[str, str]:
+        """What tells each file from a changed one (`file_identity`), by name; a source that is no file has its name only."""
+        return {name: file_identity(name) if os.path.isfile(name) else "no file" for name in self._readers}
 
     def digest(self) -> str:
         """SHA-256 of all documents, in lower-case hex (`documents_digest`), by one pass over the corpus."""
