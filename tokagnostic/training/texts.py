@@ -1,0 +1,134 @@
+"""A corpus to the text of a run, by how it shall be read; and where a run stands in it, to a checkpoint and back."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from tokagnostic.corpus import Corpus, CorpusConfig
+from tokagnostic.errors import CorpusError, InvalidValueError
+from tokagnostic.memory.base import require_whole
+from tokagnostic.progress import progress_bar
+from tokagnostic.tokens.encoder import TextEncoder
+from tokagnostic.training.blocks import Text
+from tokagnostic.training.mixture import Mixture
+from tokagnostic.training.packing import BlockSampler, TokenStream
+from tokagnostic.training.streamed_text import StreamedText
+
+_CURSOR = "text.cursor"
+
+
+@dataclass(frozen=True)
+class TextConfig:
+    """How the text of a run is read.
+
+    Raises:
+        InvalidValueError: if a number is out of its range.
+    """
+
+    shuffle_buffer: int = 0
+    """0: encode the whole text before training, in 4 bytes of memory per token, and shuffle all of it; else read it while
+    training, and shuffle so many documents with each other."""
+    weights: tuple[float, ...] = ()
+    """A number for each entry of the corpus' data, in order: its share of the tokens. Each is then read by itself, all of
+    it once per epoch of its own; unset: one text, in the order given."""
+    processes: int = 0
+    """Processes that encode, each on one core; 0: this one, on the threads of the tokenizer's library, which is faster
+    for tokenizers that have them."""
+
+    def __post_init__(self) -> None:
+        require_whole("shuffle_buffer", self.shuffle_buffer, 0)
+        require_whole("processes", self.processes, 0)
+        if not all(type(weight) in (int, float) and 0 < weight < math.inf for weight in self.weights):
+            raise InvalidValueError(
+                f"weights {self.weights!r}",
+                expected="finite numbers above 0",
+                remedy="Leave a source out of the data, or raise its weight",
+            )
+
+
+def load_text(corpus: CorpusConfig, config: TextConfig, encoder: TextEncoder, shows: bool = False) -> Text:
+    """The text of a run, encoded or to be read while it is trained on.
+
+    Args:
+        corpus: where its documents come from.
+        config: how to read it.
+        encoder: turns text into ids.
+        shows: whether to show how far encoding is.
+
+    Raises:
+        CorpusError: if there is no text.
+        InvalidValueError: if there are not as many weights as sources.
+        SourceError: if a source does not exist.
+    """
+    if not config.weights:
+        return _text(corpus, config, encoder, shows)
+    if corpus.limit is not None:
+        raise InvalidValueError(
+            f"a limit of {corpus.limit} documents for sources with weights",
+            expected="either of the two",
+            remedy="Leave the limit or the weights out",
+        )
+    if len(set(corpus.data)) != len(config.weights):
+        raise InvalidValueError(
+            f"{len(config.weights)} weights for the sources {', '.join(corpus.data)}",
+            expected="one weight for each source, and each source once",
+            remedy="Name as many weights as sources, in the same order",
+        )
+    parts = {name: _text(dataclasses.replace(corpus, data=(name,)), config, encoder, shows) for name in corpus.data}
+    return Mixture(parts, config.weights)
+
+
+def _text(corpus: CorpusConfig, config: TextConfig, encoder: TextEncoder, shows: bool) -> Text:
+    documents = Corpus(corpus)
+    if config.shuffle_buffer > 0:
+        return StreamedText(documents, encoder, config.shuffle_buffer, config.processes)
+    with progress_bar("encode", "B", shown=shows) as bar:
+        stream = TokenStream.from_documents(documents, encoder, bar.update, config.processes)
+    if stream.num_documents == 0:
+        raise CorpusError(
+            f"no text in {', '.join(corpus.data)}",
+            expected="at least one document with text",
+            remedy="Name a source that is not empty",
+        )
+    return stream
+
+
+class TextPlace:
+    """Where a run stands in its text, as tensors of a checkpoint.
+
+    Args:
+        sampler: gives the batches.
+        batches_per_step: batches of the sampler per update.
+    """
+
+    def __init__(self, sampler: BlockSampler, batches_per_step: int) -> None:
+        self._sampler = sampler
+        self._batches_per_step = batches_per_step
+
+    def tensors(self, step: int) -> dict[str, Tensor]:
+        """Where the text goes on after so many updates: JSON in UTF-8, uint8 [L], or nothing where the step says it."""
+        cursor = self._sampler.cursor(step * self._batches_per_step)
+        if cursor is None:
+            return {}
+        return {_CURSOR: torch.from_numpy(np.frombuffer(json.dumps(cursor).encode(), dtype=np.uint8).copy())}
+
+    def go_to(self, step: int, tensors: Mapping[str, Tensor]) -> None:
+        """Go on there, or begin.
+
+        Args:
+            step: updates done.
+            tensors: a checkpoint's; empty to begin with the first update.
+
+        Raises:
+            TrainingError: if the text there is not what the run was reading.
+        """
+        cursor = json.loads(tensors[_CURSOR].numpy().tobytes()) if _CURSOR in tensors else None
+        self._sampler.go_to(step * self._batches_per_step, cursor)
