@@ -51,6 +51,10 @@ def open_bytes(path: str, position: int = 0) -> Iterator[IO[bytes]]:
         ) from error
 
 
+def _xz(packed: IO[bytes]) -> IO[bytes]:
+    return cast(IO[bytes], lzma.LZMAFile(packed))
+
+
 def _zstd(packed: IO[bytes]) -> IO[bytes]:
     # Python 3.11 to 3.13 cannot unpack Zstandard, and pyarrow is there for the tables.
     import pyarrow
@@ -71,7 +75,7 @@ def _skip(file: IO[bytes], count: int) -> None:
 UNPACKERS: dict[str, Callable[[IO[bytes]], IO[bytes]]] = {
     ".gz": lambda packed: cast(IO[bytes], gzip.GzipFile(fileobj=packed)),
     ".bz2": lambda packed: cast(IO[bytes], bz2.BZ2File(packed)),
-    ".xz": lambda packed: cast(IO[bytes], lzma.LZMAFile(packed)),
+    ".xz": _xz,
     ".zst": _zstd,
 }
 """What unpacks a file, by the ending of its name."""

@@ -141,9 +141,7 @@ def _encoded_apart(
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _submit(
-    pool: ProcessPoolExecutor, documents: list[Document]
-) -> Future[tuple[np.ndarray, np.ndarray]]:
+def _submit(pool: ProcessPoolExecutor, documents: list[Document]) -> Future[tuple[np.ndarray, np.ndarray]]:
     # A submission may start a process, which inherits what is blocked: an interrupt from the keyboard reaches all of a
     # terminal's processes, and is for this one alone to answer.
     blocked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
