@@ -316,6 +316,6 @@ class TestMixture:
         if buffer > 0:
             return streamed(path, buffer)
         return TokenStream.from_documents(
-            Corpus(CorpusConfig((str(path),), documents="line")), NumberEncoder()  # type: ignore[arg-type]
+            Corpus(CorpusConfig((str(path),), documents="line")),
+            NumberEncoder(),  # type: ignore[arg-type]
         )
-

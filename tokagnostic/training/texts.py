@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,44 +12,15 @@ from torch import Tensor
 
 from tokagnostic.corpus import Corpus, CorpusConfig
 from tokagnostic.errors import CorpusError, InvalidValueError
-from tokagnostic.memory.base import require_whole
 from tokagnostic.progress import progress_bar
 from tokagnostic.tokens.encoder import TextEncoder
 from tokagnostic.training.blocks import Text
+from tokagnostic.training.config import TextConfig
 from tokagnostic.training.mixture import Mixture
 from tokagnostic.training.packing import BlockSampler, TokenStream
 from tokagnostic.training.streamed_text import StreamedText
 
 _CURSOR = "text.cursor"
-
-
-@dataclass(frozen=True)
-class TextConfig:
-    """How the text of a run is read.
-
-    Raises:
-        InvalidValueError: if a number is out of its range.
-    """
-
-    shuffle_buffer: int = 0
-    """0: encode the whole text before training, in 4 bytes of memory per token, and shuffle all of it; else read it while
-    training, and shuffle so many documents with each other."""
-    weights: tuple[float, ...] = ()
-    """A number for each entry of the corpus' data, in order: its share of the tokens. Each is then read by itself, all of
-    it once per epoch of its own; unset: one text, in the order given."""
-    processes: int = 0
-    """Processes that encode, each on one core; 0: this one, on the threads of the tokenizer's library, which is faster
-    for tokenizers that have them."""
-
-    def __post_init__(self) -> None:
-        require_whole("shuffle_buffer", self.shuffle_buffer, 0)
-        require_whole("processes", self.processes, 0)
-        if not all(type(weight) in (int, float) and 0 < weight < math.inf for weight in self.weights):
-            raise InvalidValueError(
-                f"weights {self.weights!r}",
-                expected="finite numbers above 0",
-                remedy="Leave a source out of the data, or raise its weight",
-            )
 
 
 def load_text(corpus: CorpusConfig, config: TextConfig, encoder: TextEncoder, shows: bool = False) -> Text:
