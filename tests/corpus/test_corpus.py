@@ -180,12 +180,12 @@ def test_empty_rows_are_skipped_and_counted(tmp_path: Path) -> None:
         ("{}/none.txt", "none.txt does not exist"),
         ("{}/*.none", "no file matches"),
         ("{}", "is a folder"),
-        ("{}/a.txt.zst", "packed"),
+        ("{}/a.txt.zip", "packed"),
     ],
-    ids=["missing", "glob", "folder", "zstandard"],
+    ids=["missing", "glob", "folder", "zip"],
 )
 def test_a_source_that_cannot_be_is_refused_at_once(tmp_path: Path, spec: str, complaint: str) -> None:
-    (tmp_path / "a.txt.zst").write_bytes(b"x")
+    (tmp_path / "a.txt.zip").write_bytes(b"x")
     with pytest.raises(SourceError, match=complaint) as caught:
         Corpus(CorpusConfig((spec.format(tmp_path),)))
     assert "\n" not in str(caught.value)

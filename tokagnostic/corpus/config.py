@@ -23,7 +23,8 @@ class CorpusConfig:
     """
 
     data: tuple[str, ...] = ("embedded",)
-    """Files (text and .jsonl, both also .gz, and .parquet), globs in quotes, hf:name[:config[:split]], or `embedded`."""
+    """Files (text and .jsonl, both also .gz, .bz2, .xz or .zst, and .parquet), globs in quotes, hf:name[:config[:split]],
+    or `embedded`."""
     documents: DocumentUnit = "whole"
     """A document is a whole text file or row, or each of its lines, paragraphs, or articles (` = Title = `)."""
     text_field: str = "text"

@@ -11,15 +11,18 @@ from typing import Any
 
 from tokagnostic.corpus.config import CorpusConfig
 from tokagnostic.corpus.document import Document, documents_digest, place_of
+from tokagnostic.corpus.identity import file_identity
 from tokagnostic.corpus.intake import CorpusCounts, Intake
 from tokagnostic.corpus.readers import JsonLinesReader, Place, Reader, TextReader
 from tokagnostic.corpus.tables import EmbeddedReader, HubReader, ParquetReader
+from tokagnostic.corpus.unpacking import UNPACKERS, without_packing
 from tokagnostic.errors import CorpusError, SourceError
 
 logger = logging.getLogger(__name__)
 
 _JSON_LINES = (".jsonl", ".ndjson", ".json")
-_PACKED = (".zst", ".bz2", ".xz", ".zip", ".7z", ".tar", ".tgz", ".parquet.gz")
+_PACKED = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".lz4", ".br", ".z")
+"""Folders in one file, and packings that nothing here unpacks."""
 
 
 @dataclass(frozen=True)
@@ -125,6 +128,10 @@ class Corpus:
         sizes = {name: os.path.getsize(name) for name in self._readers if os.path.isfile(name)}
         return {**values, "sizes": sizes}
 
+    def identities(self) -> dict[str, str]:
+        """What tells each file from a changed one (`file_identity`), by name; a source that is no file has its name only."""
+        return {name: file_identity(name) if os.path.isfile(name) else "no file" for name in self._readers}
+
     def digest(self) -> str:
         """SHA-256 of all documents, in lower-case hex (`documents_digest`), by one pass over the corpus."""
         return documents_digest(self)
@@ -166,11 +173,15 @@ def _paths_of(spec: str) -> list[str]:
 
 
 def _reader_of_file(path: str, config: CorpusConfig) -> Reader:
-    lower = path.lower()
-    if lower.endswith(_PACKED):
-        raise SourceError(f"{path} is packed in a way that is not read", expected="gzip", remedy="Unpack the file")
-    if lower.endswith(".parquet"):
+    lower, inner = path.lower(), without_packing(path)
+    if inner.endswith(_PACKED) or (inner != lower and inner.endswith(".parquet")):
+        raise SourceError(
+            f"{path} is packed in a way that is not read",
+            expected=f"text or .jsonl, as it is or packed as {', '.join(UNPACKERS)}, or .parquet as it is",
+            remedy="Unpack the file",
+        )
+    if inner.endswith(".parquet"):
         return ParquetReader(path, config.documents, config.text_field)
-    if lower.removesuffix(".gz").endswith(_JSON_LINES):
+    if inner.endswith(_JSON_LINES):
         return JsonLinesReader(path, config.documents, config.text_field)
     return TextReader(path, config.documents)

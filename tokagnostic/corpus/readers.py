@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import gzip
 import json
-import zlib
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import IO, Any, NamedTuple, Protocol, cast
+from typing import IO, Any, NamedTuple, Protocol
 
 from tokagnostic.corpus.document import Document
 from tokagnostic.corpus.intake import Intake, Origin
 from tokagnostic.corpus.splitting import DocumentUnit, split_bytes, split_lines
-from tokagnostic.errors import SourceError
+from tokagnostic.corpus.unpacking import open_bytes
 
 _BYTE_ORDER_MARK = b"\xef\xbb\xbf"
 
@@ -45,7 +42,7 @@ class Reader(Protocol):
 
 
 class TextReader:
-    """A plain text file, gzip-packed if its name ends in `.gz`; the unit `whole` holds the file in memory."""
+    """A plain text file, packed or not; the unit `whole` holds the file in memory."""
 
     def __init__(self, path: str, unit: DocumentUnit) -> None:
         self.name = path
@@ -54,8 +51,7 @@ class TextReader:
     def read(self, start: Place, intake: Intake) -> Iterator[tuple[Document, Place]]:
         """The documents from `start` on, each with the place after it; see `Reader.read`."""
         position, line = start.position, start.line
-        with open_bytes(self.name) as file:
-            file.seek(position)
+        with open_bytes(self.name, position) as file:
             for part in self._parts(file, position):
                 origin = Origin(self.name, line + 1, position)
                 position, line = position + len(part), line + part.count(b"\n")
@@ -74,7 +70,7 @@ class TextReader:
 
 
 class JsonLinesReader:
-    """A file of one JSON object per line, gzip-packed if its name ends in `.gz`.
+    """A file of one JSON object per line, packed or not.
 
     A byte order mark before the first line belongs to the file and not to a text.
     """
@@ -87,8 +83,7 @@ class JsonLinesReader:
     def read(self, start: Place, intake: Intake) -> Iterator[tuple[Document, Place]]:
         """The documents from `start` on, each with the place after it; see `Reader.read`."""
         position, line, seen_parts = start
-        with open_bytes(self.name) as file:
-            file.seek(position)
+        with open_bytes(self.name, position) as file:
             for raw in file:
                 here, after = Place(position, line), Place(position + len(raw), line + 1)
                 origin = Origin(self.name, line + 1, position)
@@ -148,24 +143,6 @@ def deliver_row(
         if admitted is not None:
             source = f"{origin.name}:{origin.row}" + ("" if unit == "whole" else f"#{index + 1}")
             yield Document(admitted, source), after if index + 1 == len(parts) else here._replace(part=index + 1)
-
-
-@contextmanager
-def open_bytes(path: str) -> Iterator[IO[bytes]]:
-    """Open a file as bytes, unpacked if its name ends in `.gz`.
-
-    Raises:
-        SourceError: if it cannot be opened, read or unpacked.
-    """
-    try:
-        with open(path, "rb") as packed:
-            yield cast(IO[bytes], gzip.GzipFile(fileobj=packed)) if path.lower().endswith(".gz") else packed
-    except (OSError, EOFError, zlib.error) as error:
-        raise SourceError(
-            f"{path} cannot be read ({error})",
-            expected="a readable file, in gzip format if its name ends in .gz",
-            remedy="Check the file and its permissions",
-        ) from error
 
 
 def _kind_of(value: Any) -> str:

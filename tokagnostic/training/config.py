@@ -96,6 +96,35 @@ class FitConfig:
 
 
 @dataclass(frozen=True)
+class TextConfig:
+    """How the text of a run is read.
+
+    Raises:
+        InvalidValueError: if a number is out of its range.
+    """
+
+    shuffle_buffer: int = 0
+    """0: encode the whole text before training, in 4 bytes of memory per token, and shuffle all of it; else read it while
+    training, and shuffle so many documents with each other."""
+    weights: tuple[float, ...] = ()
+    """A number for each entry of the corpus' data, in order: its share of the tokens. Each is then read by itself, all of
+    it once per epoch of its own; unset: one text, in the order given."""
+    processes: int = 0
+    """Processes that encode, each on one core; 0: this one, on the threads of the tokenizer's library, which is faster
+    for tokenizers that have them."""
+
+    def __post_init__(self) -> None:
+        require_whole("shuffle_buffer", self.shuffle_buffer, 0)
+        require_whole("processes", self.processes, 0)
+        if not all(type(weight) in (int, float) and 0 < weight < math.inf for weight in self.weights):
+            raise InvalidValueError(
+                f"weights {self.weights!r}",
+                expected="finite numbers above 0",
+                remedy="Leave a source out of the data, or raise its weight",
+            )
+
+
+@dataclass(frozen=True)
 class HostConfig:
     """The host: a model that transformers loads, or a fresh Llama of the given sizes."""
 
@@ -140,6 +169,7 @@ class PretrainConfig:
     """Form of the gate."""
     conv_kernel: int = 0
     """Taps of a short convolution behind the gate; 0: none (the paper takes 4)."""
+    text: TextConfig = field(default_factory=TextConfig)
     fit: FitConfig = field(default_factory=FitConfig)
     resume: bool = False
     """Go on from the newest checkpoint in the output folder."""

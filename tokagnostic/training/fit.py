@@ -16,13 +16,15 @@ from tokagnostic.errors import TrainingError
 from tokagnostic.host import Attachment
 from tokagnostic.host.attach import attachment_of
 from tokagnostic.progress import progress_bar
+from tokagnostic.training.blocks import Text
 from tokagnostic.training.checkpoint import disk_errors, save_checkpoint
 from tokagnostic.training.config import FitConfig
 from tokagnostic.training.hosts import seeded
 from tokagnostic.training.metrics import METRICS_FILE, Clock, MetricsLog
 from tokagnostic.training.optim import warmup_cosine
-from tokagnostic.training.packing import Batch, BlockSampler, TokenStream
+from tokagnostic.training.packing import Batch, BlockSampler
 from tokagnostic.training.state import REMEDY_FOR_DIVERGENCE, RunState
+from tokagnostic.training.texts import TextPlace
 from tokagnostic.training.updating import Updater, make_accelerator, make_optimizers
 
 CHECKPOINTS_FOLDER = "checkpoints"
@@ -48,7 +50,7 @@ class FitResult:
 
 def fit(
     model: nn.Module,
-    stream: TokenStream,
+    stream: Text,
     config: FitConfig,
     folder: Path,
     *,
@@ -62,8 +64,8 @@ def fit(
 ) -> FitResult:
     """Train what is trainable: the host by AdamW, a memory's table by the row-wise rule.
 
-    The batch of a step is a pure function of the step, so a resumed run sees the text that it would have seen; on the
-    CPU, with the same number of threads, it gives the same bits. The global generator, from which dropout draws, is
+    The batch of a step is a pure function of the step, or of the place in the text that a checkpoint keeps, so a resumed
+    run sees the text that it would have seen; on the CPU, with the same number of threads, it gives the same bits. The global generator, from which dropout draws, is
     seeded for the run and left as it was.
 
     Args:
@@ -97,8 +99,8 @@ def fit(
         Updater(accelerator, model, optimizers, config.clip_norm, config.clip_table) as updater,
         seeded(config.seed + accelerator.process_index),
     ):
-        shared = {"text": stream.digest, "fit": lasting(config), "processes": num_processes, **(facts or {})}
-        state = RunState(model, attachment, optimizers, shared)
+        shared = {"text": stream.identity, "fit": lasting(config), "processes": num_processes, **(facts or {})}
+        state = RunState(model, attachment, optimizers, shared, TextPlace(sampler, config.accumulation))
         checkpoints = folder / CHECKPOINTS_FOLDER
         first_step = state.resume(checkpoints) if resume else state.begin(checkpoints)
         if on_start is not None:

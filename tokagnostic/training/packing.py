@@ -1,25 +1,24 @@
-"""Documents to fixed-length blocks of token ids, laid end to end without padding and shuffled anew each epoch."""
+"""Documents to fixed-length blocks of token ids, laid end to end without padding, and blocks to the batches of a run."""
 
 from __future__ import annotations
 
 import hashlib
-import math
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from tokagnostic.errors import InvalidValueError, TrainingError
+from tokagnostic.training.blocks import Text, TextCounts
+from tokagnostic.training.encoding import encode_documents
+from tokagnostic.training.whole_text import WholeBlocks
 
 if TYPE_CHECKING:
     from tokagnostic.corpus import Document
     from tokagnostic.tokens.encoder import TextEncoder
-
-_BYTES_AT_ONCE = 1 << 20
-_NUM_KEPT_EPOCHS = 3  # a batch on a border reads the epoch that ends, the next, and the head of the one after
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,6 +34,8 @@ class TokenStream:
     """Token ids, int32 [M]."""
     document_offsets: np.ndarray
     """Document d has ids[document_offsets[d] : document_offsets[d + 1]], int64 [documents + 1]."""
+    num_bytes: int = 0
+    """Bytes of the documents, where they were texts."""
 
     def __post_init__(self) -> None:
         offsets = self.document_offsets
@@ -51,6 +52,7 @@ class TokenStream:
         documents: Iterable[Document],
         encoder: TextEncoder,
         progress: Callable[[int], None] | None = None,
+        processes: int = 0,
     ) -> TokenStream:
         """Encode documents, each after the encoder's start id if it has one.
 
@@ -58,11 +60,24 @@ class TokenStream:
             documents: what to encode, taken about one megabyte at a time.
             encoder: turns text into ids; text that spells a special token stays ordinary text.
             progress: told the number of bytes encoded since it was last told.
+            processes: see `encode_documents`.
 
         Raises:
             CorpusError: if a document is not UTF-8.
+            TokenizerError: if the tokenizer's library refuses a document.
+            WorkerError: if a process dies.
         """
-        return cls.from_ids(_encode(documents, encoder, progress), encoder.start_id)
+        num_bytes = 0
+
+        def told(count: int) -> None:
+            nonlocal num_bytes
+            num_bytes += count
+            if progress is not None:
+                progress(count)
+
+        encoded = encode_documents(((document, None) for document in documents), encoder, processes, told)
+        stream = cls.from_ids((document.ids for document in encoded), encoder.start_id)
+        return cls(stream.ids, stream.document_offsets, num_bytes)
 
     @classmethod
     def from_ids(cls, documents: Iterable[np.ndarray], start_id: int | None = None) -> TokenStream:
@@ -101,6 +116,30 @@ class TokenStream:
         digest.update(self.document_offsets.astype("<i8").tobytes())
         return digest.hexdigest()
 
+    @property
+    def identity(self) -> str:
+        """See `Text.identity`."""
+        return self.digest
+
+    @property
+    def counts(self) -> TextCounts:
+        """See `Text.counts`."""
+        return TextCounts(self.num_documents, self.num_bytes, self.num_tokens)
+
+    def blocks(self, block_length: int, seed: tuple[int, ...]) -> WholeBlocks:
+        """See `Text.blocks`.
+
+        Raises:
+            TrainingError: if there are no tokens, or fewer than one block.
+        """
+        if self.num_tokens < block_length:
+            raise TrainingError(
+                f"{self.num_tokens} tokens in {self.num_documents} documents",
+                expected=f"at least one block of {block_length} tokens",
+                remedy="Give more text or a shorter block length",
+            )
+        return WholeBlocks(self.ids, self.document_offsets, block_length, seed)
+
 
 @dataclass(frozen=True, eq=False)
 class Batch:
@@ -115,17 +154,14 @@ class Batch:
 
 
 class BlockSampler:
-    """The batches of a run, each a pure function of its step: the step number is the whole cursor.
+    """The batches of a run: those of a step are the blocks that follow those of the steps before.
 
-    Documents are put in a new order each epoch, the epochs laid end to end to one endless sequence, and that sequence
-    is cut into blocks. The blocks that begin in one epoch are shuffled among themselves, and batches are dealt from
-    them in order. Nothing is padded and nothing dropped: the last block of an epoch ends in the first tokens of the
-    next, so every token of every document stands in the blocks exactly once per epoch, and batches run on over the
-    border. Orders depend on seed and epoch only; the rows of all ranks of one step are those that one process with a
-    batch of `batch_size * world_size` would get, in order of rank.
+    The rows of all ranks of one step are those that one process with a batch of `batch_size * world_size` would get, in
+    order of rank, so that no row depends on the number of ranks.
 
     Args:
-        stream: the documents.
+        text: what the blocks are taken from: a `TokenStream`, of which any step can be asked at any time, or a text that
+            is read as it is used, whose steps come in order.
         block_length: T, tokens per block.
         batch_size: B, blocks per step and rank.
         seed: another seed, another order.
@@ -134,12 +170,12 @@ class BlockSampler:
 
     Raises:
         InvalidValueError: if a size is below 1, the seed is negative, or the rank is outside the world.
-        TrainingError: if the stream has no tokens, or fewer than one block.
+        TrainingError: if the text has no tokens, or fewer than one block.
     """
 
     def __init__(
         self,
-        stream: TokenStream,
+        text: Text,
         block_length: int,
         batch_size: int,
         seed: int = 0,
@@ -152,27 +188,11 @@ class BlockSampler:
             raise InvalidValueError(
                 f"rank {rank} of {world_size}", expected="a rank below the world size", remedy="Count ranks from 0"
             )
-        if stream.num_tokens < block_length:
-            raise TrainingError(
-                f"{stream.num_tokens} tokens in {stream.num_documents} documents",
-                expected=f"at least one block of {block_length} tokens",
-                remedy="Give more text or a shorter block length",
-            )
-        self.stream = stream
         self.block_length = block_length
         self.batch_size = batch_size
-        self.seed = seed
         self.rank = rank
         self.world_size = world_size
-        self._epochs: dict[int, _Epoch] = {}
-
-    def num_steps(self, num_epochs: float = 1.0) -> int:
-        """The least number of steps after which all ranks together have seen that many epochs of tokens."""
-        return math.ceil(num_epochs * self.stream.num_tokens / self._tokens_per_step)
-
-    def epoch_of(self, step: int) -> float:
-        """Epochs of tokens that all ranks together have seen before a step."""
-        return step * self._tokens_per_step / self.stream.num_tokens
+        self._blocks = text.blocks(block_length, (seed,))
 
     def batches(self, start_step: int = 0) -> Iterator[Batch]:
         """The batches from a step on, without end."""
@@ -189,84 +209,28 @@ class BlockSampler:
         """
         _check_at_least(0, step=step)
         first = (step * self.world_size + self.rank) * self.batch_size
-        block_starts = np.array([self._block_start(slot) for slot in range(first, first + self.batch_size)])
-        places = block_starts[:, None] + np.arange(self.block_length)  # [B, T], in the endless sequence
-        input_ids = np.empty(places.shape, dtype=np.int64)
-        starts = np.zeros(places.shape, dtype=bool)
-        epochs = places // self.stream.num_tokens
-        for epoch in np.unique(epochs).tolist():
-            inside = epochs == epoch
-            input_ids[inside], starts[inside] = self._epoch(epoch).read(places[inside] % self.stream.num_tokens)
+        input_ids, starts = self._blocks.read(range(first, first + self.batch_size))
         starts[:, 0] = True
         column = np.arange(self.block_length)
         position_ids = column - np.maximum.accumulate(np.where(starts, column, 0), axis=1)
         return Batch(input_ids, starts, position_ids)
 
-    @property
-    def _tokens_per_step(self) -> int:
-        return self.batch_size * self.world_size * self.block_length
+    def cursor(self, step: int) -> Any:
+        """From where the text goes on at a step, for all ranks, as a JSON value; None where the step says it all."""
+        return self._blocks.cursor(step * self.world_size * self.batch_size)
 
-    def _first_block(self, epoch: int) -> int:
-        """The first block that begins in an epoch; block g begins at token g * T of the endless sequence."""
-        return -(-epoch * self.stream.num_tokens // self.block_length)
+    def go_to(self, step: int, cursor: Any = None) -> None:
+        """Make a step the next.
 
-    def _block_start(self, slot: int) -> int:
-        """Where in the endless sequence the block begins that the shuffle puts at this slot."""
-        epoch = slot * self.block_length // self.stream.num_tokens
-        first = self._first_block(epoch)
-        return (first + int(self._epoch(epoch).block_order[slot - first])) * self.block_length
+        Args:
+            step: the step.
+            cursor: what `cursor` gave for it, by any rank; without it a text that is read as it is used is read up to
+                there.
 
-    def _epoch(self, epoch: int) -> _Epoch:
-        if epoch not in self._epochs:
-            while len(self._epochs) >= _NUM_KEPT_EPOCHS:
-                del self._epochs[next(iter(self._epochs))]
-            num_blocks = self._first_block(epoch + 1) - self._first_block(epoch)
-            self._epochs[epoch] = _Epoch(self.stream, self.seed, epoch, num_blocks)
-        return self._epochs[epoch]
-
-
-class _Epoch:
-    """The order of documents and blocks in one epoch."""
-
-    def __init__(self, stream: TokenStream, seed: int, epoch: int, num_blocks: int) -> None:
-        self._ids = stream.ids
-        order = _shuffled(stream.num_documents, (seed, epoch, 0))
-        self.block_order = _shuffled(num_blocks, (seed, epoch, 1))
-        lengths = np.diff(stream.document_offsets)[order]
-        self._ends = np.cumsum(lengths)
-        self._begins = self._ends - lengths
-        self._shifts = stream.document_offsets[:-1][order] - self._begins
-
-    def read(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Ids and document starts at places of this epoch's sequence, int64 [T] to int32 [T] and bool [T]."""
-        documents = np.searchsorted(self._ends, places, side="right")
-        return self._ids[places + self._shifts[documents]], places == self._begins[documents]
-
-
-def _shuffled(num: int, entropy: tuple[int, ...]) -> np.ndarray:
-    """A permutation of 0..num-1, int64 [num]."""
-    # Raw draws, because NumPy keeps the bits of PCG64 from version to version but not those of Generator.permutation.
-    draws = np.random.PCG64(np.random.SeedSequence(entropy)).random_raw(num)
-    return np.argsort(draws, kind="stable")
-
-
-def _encode(
-    documents: Iterable[Document], encoder: TextEncoder, progress: Callable[[int], None] | None
-) -> Iterator[np.ndarray]:
-    texts: list[str] = []
-    num_bytes = 0
-    for document in documents:
-        texts.append(document.text)
-        num_bytes += len(document.data)
-        if num_bytes >= _BYTES_AT_ONCE:
-            yield from encoder.encode_batch(texts)
-            if progress is not None:
-                progress(num_bytes)
-            texts, num_bytes = [], 0
-    if texts:
-        yield from encoder.encode_batch(texts)
-        if progress is not None:
-            progress(num_bytes)
+        Raises:
+            TrainingError: if the text there is not the one that the cursor was taken from.
+        """
+        self._blocks.go_to(step * self.world_size * self.batch_size, cursor)
 
 
 def _check_at_least(least: int, **values: int) -> None:

@@ -11,23 +11,22 @@ from typing import Any
 import torch
 
 from tokagnostic.corpus import Corpus
-from tokagnostic.errors import CorpusError, TrainingError
+from tokagnostic.errors import TrainingError
 from tokagnostic.hashing import HashCache
 from tokagnostic.host import Attachment, attach
 from tokagnostic.host.saving import MEMORY_FILE
 from tokagnostic.json_files import write_json
 from tokagnostic.memory.controls import load_reading
 from tokagnostic.memory.file import load_memory, read_recipe, save_memory
-from tokagnostic.progress import progress_bar
 from tokagnostic.tokens.encoder import TextEncoder
 from tokagnostic.tokens.sources import load_tokenizer
 from tokagnostic.tokens.train_tokenizers import train_byte_level_bpe
+from tokagnostic.training.blocks import TextCounts
 from tokagnostic.training.checkpoint import disk_errors
 from tokagnostic.training.config import PretrainConfig
 from tokagnostic.training.fit import CHECKPOINTS_FOLDER, REPORTING, FitResult, fit
 from tokagnostic.training.hosts import fresh_llama, load_host, seeded
 from tokagnostic.training.metrics import METRICS_FILE
-from tokagnostic.training.packing import TokenStream
 from tokagnostic.training.run import (
     ATTACHMENT_FOLDER,
     CONFIG_FILE,
@@ -36,6 +35,7 @@ from tokagnostic.training.run import (
     TOKENIZER_FOLDER,
 )
 from tokagnostic.training.state import refuse_difference
+from tokagnostic.training.texts import load_text
 from tokagnostic.training.updating import make_accelerator
 
 logger = logging.getLogger(__name__)
@@ -70,8 +70,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
     encoder = _tokenizer(config)
     # The memory before the text: a wrong file is told at once, a long text takes minutes.
     attachment, memory_facts = _assemble(config, encoder)
-    corpus = Corpus(config.corpus)
-    stream = _encode(corpus, encoder, process.is_main_process)
+    text = load_text(config.corpus, config.text, encoder, process.is_main_process)
 
     def record() -> None:
         if process.is_main_process and not begun:
@@ -80,7 +79,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
 
     result = fit(
         attachment.model,
-        stream,
+        text,
         config.fit,
         folder,
         attachment=attachment,
@@ -90,7 +89,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
         on_start=record,
         label=folder.name,
     )
-    facts = _facts(config, encoder, stream, corpus, result)
+    facts = _facts(config, encoder, text.counts, result)
     if process.is_main_process:
         with disk_errors(f"the results in {folder}", "the checkpoints are intact"):
             _save(config, folder, attachment, encoder, facts)
@@ -138,6 +137,9 @@ def _without_reporting(values: dict[str, Any]) -> dict[str, Any]:
     fit_values = kept.get("fit")
     if isinstance(fit_values, dict):
         kept["fit"] = {name: value for name, value in fit_values.items() if name not in REPORTING}
+    text_values = kept.get("text")
+    if isinstance(text_values, dict):
+        kept["text"] = {name: value for name, value in text_values.items() if name != "processes"}
     return kept
 
 
@@ -202,23 +204,6 @@ def _assemble(config: PretrainConfig, encoder: TextEncoder) -> tuple[Attachment,
         return attach(model, cache, memory, config.layers, config.gate, config.conv_kernel), memory_facts
 
 
-def _encode(corpus: Corpus, encoder: TextEncoder, shows: bool) -> TokenStream:
-    """The whole text as ids.
-
-    Raises:
-        CorpusError: if there is none.
-    """
-    with progress_bar("encode", "B", shown=shows) as bar:
-        stream = TokenStream.from_documents(corpus, encoder, bar.update)
-    if stream.num_documents == 0:
-        raise CorpusError(
-            f"no text in {', '.join(corpus.config.data)}",
-            expected="at least one document with text",
-            remedy="Name a source that is not empty",
-        )
-    return stream
-
-
 def _lengths(encoder: TextEncoder, model: Any) -> torch.Tensor:
     """Bytes per id, int64, for as many ids as the host has embedding rows."""
     lengths = torch.zeros(model.get_input_embeddings().num_embeddings, dtype=torch.int64)
@@ -226,9 +211,7 @@ def _lengths(encoder: TextEncoder, model: Any) -> torch.Tensor:
     return lengths
 
 
-def _facts(
-    config: PretrainConfig, encoder: TextEncoder, stream: TokenStream, corpus: Corpus, result: FitResult
-) -> dict[str, Any]:
+def _facts(config: PretrainConfig, encoder: TextEncoder, read: TextCounts, result: FitResult) -> dict[str, Any]:
     """What result.json says."""
     from tokagnostic import __version__
 
@@ -236,9 +219,9 @@ def _facts(
     return {
         "tokenizer": {"name": encoder.name, "fingerprint": encoder.token_bytes.fingerprint},
         "data": list(config.corpus.data),
-        "documents": corpus.counts.documents,
-        "bytes": corpus.counts.bytes,
-        "tokens_in_text": stream.num_tokens,
+        "documents": read.documents,
+        "bytes": read.bytes,
+        "tokens_in_text": read.tokens,
         "steps": result.num_steps,
         "tokens_seen": result.num_tokens,
         "final_loss": losses[-1] if losses else float("nan"),

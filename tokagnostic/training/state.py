@@ -15,6 +15,7 @@ from tokagnostic.errors import TrainingError
 from tokagnostic.host import Attachment
 from tokagnostic.memory.visits import Visits
 from tokagnostic.training.checkpoint import Checkpoint, checkpoints_in, load_newest
+from tokagnostic.training.texts import TextPlace
 
 logger = logging.getLogger(__name__)
 
@@ -30,6 +31,7 @@ class RunState:
         attachment: the attached memory.
         optimizers: what updates them.
         facts: what a resumed run must share; JSON values, tuples allowed.
+        text: where the run stands in its text.
     """
 
     def __init__(
@@ -38,8 +40,10 @@ class RunState:
         attachment: Attachment | None,
         optimizers: Sequence[torch.optim.Optimizer],
         facts: Mapping[str, Any],
+        text: TextPlace | None = None,
     ) -> None:
         self._model = model
+        self._text = text
         self._optimizers = optimizers
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
         self._device = next(model.parameters()).device
@@ -56,6 +60,8 @@ class RunState:
         for optimizer in self._optimizers:
             tensors |= optimizer_tensors(optimizer, self._names)
         tensors |= {f"visits.{i}": visits.counts for i, visits in enumerate(self._visits)}
+        if self._text is not None:
+            tensors |= self._text.tensors(step)
         return Checkpoint(step, tensors, self._facts)
 
     def begin(self, folder: Path) -> int:
@@ -70,6 +76,7 @@ class RunState:
                 expected="a new output folder",
                 remedy="Add --resume to go on with that run, or name another folder",
             )
+        self._go_to(0, {})
         return 0
 
     def resume(self, folder: Path) -> int:
@@ -81,8 +88,10 @@ class RunState:
         checkpoint = load_newest(folder)
         if checkpoint is None:
             logger.warning("no checkpoint in %s: starting from the beginning", folder)
+            self._go_to(0, {})
             return 0
         refuse_difference(f"a checkpoint in {folder}", checkpoint.facts, self._facts)
+        self._go_to(checkpoint.step, checkpoint.tensors)
         restore_module(self._model, checkpoint.tensors)
         for optimizer in self._optimizers:
             restore_optimizer(optimizer, self._names, checkpoint.tensors)
@@ -93,6 +102,11 @@ class RunState:
             torch.cuda.set_rng_state(checkpoint.tensors["generator.cuda"], self._device)
         logger.info("resuming after step %d", checkpoint.step)
         return checkpoint.step
+
+    def _go_to(self, step: int, tensors: Mapping[str, Tensor]) -> None:
+        """Find the place in the text, before anything else of a run is touched."""
+        if self._text is not None:
+            self._text.go_to(step, tensors)
 
     def refuse_broken(self, step: int) -> None:
         """Make sure that an update has left no parameter infinite or NaN.
