@@ -171,6 +171,8 @@ class PretrainConfig:
     """Taps of a short convolution behind the gate; 0: none (the paper takes 4)."""
     text: TextConfig = field(default_factory=TextConfig)
     fit: FitConfig = field(default_factory=FitConfig)
+    plan: bool = False
+    """Print what memory the run will take at its peak, and stop; with exit code 2 if that is more than there is."""
     resume: bool = False
     """Go on from the newest checkpoint in the output folder."""
 

@@ -167,7 +167,7 @@ _encoder: list[TextEncoder] = []
 
 
 def _start(spec: str) -> None:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.putenv("TOKENIZERS_PARALLELISM", "false")  # of this process alone, which has one core
     _spec[:] = [spec]
     threading.Thread(target=_end_with_parent, daemon=True).start()
 

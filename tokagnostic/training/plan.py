@@ -86,15 +86,6 @@ def table_parts(config: PretrainConfig) -> dict[str, int]:
     }
 
 
-def refuse_tables_beyond(config: PretrainConfig, available: int) -> None:
-    """Make sure that a run's tables can be made at all, which costs nothing to know.
-
-    Raises:
-        TrainingError: with what would fit.
-    """
-    refuse_beyond(MemoryPlan("its device", table_parts(config), available), config)
-
-
 def refuse_beyond(plan: MemoryPlan, config: PretrainConfig) -> None:
     """Make sure that a plan fits.
 
@@ -170,7 +161,7 @@ def plan_updates(model: nn.Module, config: PretrainConfig, num_ids: int) -> dict
         largest = _try_updates(accelerator, attachment, config.fit, num_ids, half)
     parts[ACTIVATIONS] = max(0, allocated - 3 * trained)
     if largest.resident is not None:
-        parts["the program and its libraries"] = max(
+        parts["the program, its libraries, and the text"] = max(
             0, before - host - sum(table.nbytes for table in memory.parameters())
         )
         kept = max(0, largest.resident - largest.allocated) / largest.allocated
@@ -229,9 +220,9 @@ def available_bytes(device: torch.device) -> int:
     """What this process can have on a device, in bytes, with what it has there already."""
     if device.type == "cuda":
         free, _ = torch.cuda.mem_get_info(device)
-        return free + torch.cuda.memory_reserved(device)
+        return int(free + torch.cuda.memory_reserved(device))
     here = psutil.Process().memory_info().rss
-    free = psutil.virtual_memory().available + here
+    free = int(psutil.virtual_memory().available + here)
     try:
         return min(free, int(CONTROL_GROUP.read_text(encoding="ascii")))
     except (OSError, ValueError):

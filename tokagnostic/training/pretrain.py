@@ -27,6 +27,7 @@ from tokagnostic.training.config import PretrainConfig
 from tokagnostic.training.fit import CHECKPOINTS_FOLDER, REPORTING, FitResult, fit
 from tokagnostic.training.hosts import fresh_llama, load_host, seeded
 from tokagnostic.training.metrics import METRICS_FILE
+from tokagnostic.training.plan import MemoryPlan, available_bytes, plan_updates, refuse_beyond, table_parts
 from tokagnostic.training.run import (
     ATTACHMENT_FOLDER,
     CONFIG_FILE,
@@ -67,6 +68,7 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
     if begun and (folder / RESULT_FILE).is_file():
         logger.info("%s is finished: nothing is left to do", folder)
         return _read_json(folder / RESULT_FILE)
+    refuse_beyond(MemoryPlan(str(process.device), table_parts(config), available_bytes(process.device)), config)
     encoder = _tokenizer(config)
     # The memory before the text: a wrong file is told at once, a long text takes minutes.
     attachment, memory_facts = _assemble(config, encoder)
@@ -95,6 +97,23 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
             _save(config, folder, attachment, encoder, facts)
     process.wait_for_everyone()
     return facts
+
+
+def plan(config: PretrainConfig) -> MemoryPlan:
+    """What memory a run will take at its peak, without its tables and without its result.
+
+    The text is read and the host made as the run does it; then few updates are tried, see `plan_updates`.
+
+    Raises:
+        TokagnosticError: if a source is missing or the text is empty.
+    """
+    encoder = _tokenizer(config)
+    model = _host(config, encoder)
+    process = make_accelerator(config.fit)
+    text = load_text(config.corpus, config.text, encoder, process.is_main_process)
+    parts = table_parts(config) | plan_updates(model, config, len(encoder.token_bytes))
+    del text  # which had to be there while the updates were tried
+    return MemoryPlan(str(process.device), parts, available_bytes(process.device))
 
 
 def _begun(folder: Path, config: PretrainConfig) -> bool:
@@ -133,7 +152,7 @@ def _lasting(config: PretrainConfig) -> dict[str, Any]:
 
 
 def _without_reporting(values: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in values.items() if name not in ("output", "resume")}
+    kept = {name: value for name, value in values.items() if name not in ("output", "plan", "resume")}
     fit_values = kept.get("fit")
     if isinstance(fit_values, dict):
         kept["fit"] = {name: value for name, value in fit_values.items() if name not in REPORTING}
@@ -191,6 +210,13 @@ def _assemble(config: PretrainConfig, encoder: TextEncoder) -> tuple[Attachment,
             expected="one table for all layers, or one for each",
             remedy="Name as many layers as the memory has tables",
         )
+    model = _host(config, encoder)
+    with seeded(config.fit.seed):
+        return attach(model, cache, memory, config.layers, config.gate, config.conv_kernel), memory_facts
+
+
+def _host(config: PretrainConfig, encoder: TextEncoder) -> Any:
+    """The model, with what is to be trained of it trainable."""
     if config.host.path is None:
         if not config.train_host:
             logger.warning("the host is fresh and not trained: only a reader in a host of random parameters is")
@@ -200,8 +226,7 @@ def _assemble(config: PretrainConfig, encoder: TextEncoder) -> tuple[Attachment,
     if config.train_host:
         model.float()
     model.requires_grad_(config.train_host)
-    with seeded(config.fit.seed):
-        return attach(model, cache, memory, config.layers, config.gate, config.conv_kernel), memory_facts
+    return model
 
 
 def _lengths(encoder: TextEncoder, model: Any) -> torch.Tensor:

@@ -48,8 +48,14 @@ def attach(arguments: Sequence[str]) -> Answer:
 
 def _train(config: Any, as_json: bool) -> Answer:
     check_output(config.output, is_folder=True)
+    from tokagnostic.training.plan import refuse_beyond
+    from tokagnostic.training.pretrain import plan
     from tokagnostic.training.pretrain import pretrain as run_pretrain
 
+    if config.plan:
+        planned = plan(config)
+        refuse_beyond(planned, config)
+        return Answer(planned.to_dict(), planned.to_text(), as_json)
     facts = run_pretrain(config)
     text = (
         f"{config.output}: {facts['steps']:,} steps, {facts['tokens_seen']:,} tokens at "
