@@ -19,7 +19,7 @@ class ExportOptions:
     """Folder of a finished run."""
     output: str
     """The file to write, by custom memory.safetensors."""
-    row_format: Literal["fp32", "bf16", "fp16"] = "fp32"
+    row_format: Literal["fp32", "bf16", "fp16", "int8", "fp8_e4m3"] = "fp32"
     """How rows are stored."""
 
 

@@ -83,7 +83,7 @@ def test_a_row_that_is_not_finite_is_refused_in_any_format(trained, path):
         save_memory(trained, path)
 
 
-@pytest.mark.parametrize("wrong", ["fp64", "int8", None, 32], ids=repr)
+@pytest.mark.parametrize("wrong", ["fp64", "int4", None, 32], ids=repr)
 def test_an_unknown_row_format_is_refused(trained, path, wrong):
     with pytest.raises(InvalidValueError, match="row_format"):
         save_memory(trained, path, wrong)

@@ -152,7 +152,7 @@ CORRUPTIONS = [
     (("config", "dim"), "3", "dim"),
     (("config", "seed"), -1, "seed"),
     (("config", "extra"), 1, "'extra'"),
-    (("config", "row_format"), "int8", "`config.row_format` is int8"),
+    (("config", "row_format"), "int4", "`config.row_format` is int4"),
     (("config", "row_format"), None, "`config.row_format`"),
     (("config", "block_size"), 32, "`config.block_size`"),
     (("hash", "law"), "xor", "`hash.law`"),

@@ -42,7 +42,7 @@ def restore_attachment(attachment: Attachment, folder: Path) -> None:
         for name, parameter in attachment.reader.named_parameters():
             parameter.copy_(weights[name])
         if saved is not None:
-            for table, rows in zip(memory.store.tables, saved.store.tables, strict=True):
+            for table, rows in zip(memory.store.tensors, saved.store.tensors, strict=True):
                 table.copy_(rows)
             memory.visits = saved.visits
 

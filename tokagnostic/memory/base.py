@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Protocol, TypeVar
@@ -17,6 +17,7 @@ from tokagnostic.errors import InvalidValueError
 from tokagnostic.hashing.cache import HashCache
 from tokagnostic.hashing.hasher import Past
 from tokagnostic.hashing.rows import HeadRows
+from tokagnostic.memory.quantised import QuantisedRows
 from tokagnostic.memory.visits import Visits
 
 
@@ -62,10 +63,22 @@ class Addresser(Protocol):
 
 
 class Store(Protocol):
-    """Rows to vectors. The only part with parameters."""
+    """Rows to vectors. The only part that may have parameters."""
 
     dim: int
-    tables: nn.ParameterList
+    stays: bool
+    """Whether the tables remain where they are when the module is moved or cast."""
+
+    @property
+    def tables(self) -> Iterable[Tensor | QuantisedRows]:
+        """The rows of each table, float [R, dim] or quantised."""
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All that decides what is read."""
+
+    def device_of(self, table: int) -> torch.device:
+        """Where a table lies."""
 
     def __call__(self, rows: Tensor, table: int = 0) -> Tensor:
         """Features, float [B, T, N * K * dim]; zero where there is no row."""
@@ -126,8 +139,8 @@ class NgramMemory(nn.Module):
 
     @property
     def versions(self) -> tuple[int | None, ...]:
-        """How often each table was changed; None where torch does not count."""
-        return tuple(None if table.is_inference() else table._version for table in self.store.tables)
+        """How often each tensor of the store was changed; None where torch does not count."""
+        return tuple(None if tensor.is_inference() else tensor._version for tensor in self.store.tensors)
 
     @property
     def is_as_in_file(self) -> bool:
@@ -142,6 +155,14 @@ class NgramMemory(nn.Module):
     def freeze(self) -> NgramMemory:
         """Make every parameter of the store untrainable, and stop counting visits."""
         self.requires_grad_(False)
+        return self
+
+    def stay(self) -> NgramMemory:
+        """Leave the tables where they are, such as in memory or in a mapped file, when the model is moved or cast.
+
+        Where ids are on another device then, their distinct keys go to the tables and what they read comes back.
+        """
+        self.store.stays = True
         return self
 
     def forward(self, input_ids: Tensor, starts: Tensor | None = None, layer: int = 0) -> Tensor:
@@ -164,10 +185,12 @@ class NgramMemory(nn.Module):
     def features_of(self, keys: Tensor, layer: int = 0) -> Tensor:
         """Features, float [B, T, E], for keys [B, T, N]. In training each call counts one visit per row read."""
         table = self.table_of(layer)
+        where = self.store.device_of(table)
         if self.training and not self.frozen:
-            rows = self.addresser(keys, table)
+            rows = self.addresser(keys.to(where), table)
             self.visits[table].count(rows)
-            return self.store(rows, table)
+            if keys.device == where:
+                return self.store(rows, table)
         return self.store.read(keys, self.addresser.heads[table], table)
 
     def table_of(self, layer: int) -> int:
@@ -208,13 +231,17 @@ class MemoryConfig(ABC):
 
     @abstractmethod
     def build(
-        self, cache: HashCache, tables: Sequence[Tensor] | None = None, max_order: int | None = None
+        self,
+        cache: HashCache,
+        tables: Sequence[Tensor | QuantisedRows] | None = None,
+        max_order: int | None = None,
     ) -> NgramMemory:
         """A memory that reads the ids of one tokenizer.
 
         Args:
             cache: the tokenizer's hash cache.
-            tables: rows of an earlier memory of this config, float [R, dim] each, taken as they are; by default fresh.
+            tables: rows of an earlier memory of this config, float [R, dim] each or quantised, taken as they are; by
+                default fresh.
             max_order: largest order that is read; by default the config's.
         """
 

@@ -2,24 +2,38 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import mmap
 import os
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from io import BufferedReader
 from math import prod
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from tokagnostic.errors import MemoryFileError
 
-DTYPE_NAMES = {torch.float32: "F32", torch.bfloat16: "BF16", torch.float16: "F16", torch.uint32: "U32"}
+DTYPE_NAMES = {
+    torch.float32: "F32",
+    torch.bfloat16: "BF16",
+    torch.float16: "F16",
+    torch.int8: "I8",
+    torch.float8_e4m3fn: "F8_E4M3",
+    torch.uint32: "U32",
+}
 """How safetensors calls the types that a memory file holds."""
+NOT_FINITE: dict[torch.dtype, np.unsignedinteger] = {
+    torch.float32: np.uint32(0x7F80_0000),
+    torch.bfloat16: np.uint16(0x7F80),
+    torch.float16: np.uint16(0x7C00),
+    torch.float8_e4m3fn: np.uint8(0x7F),
+}
+"""The bits that are all set in infinity and in what is no number, and in nothing else."""
 MAX_HEADER_BYTES = 100_000_000
 """What the safetensors library allows as well."""
 ALIGNMENT = 8
@@ -144,15 +158,22 @@ def copy_tensors(file: BufferedReader, places: Mapping[str, Place]) -> dict[str,
     return tensors
 
 
-def digest_of(file: BufferedReader, place: Place) -> str:
-    """SHA-256 of a tensor's bytes as stored, in lower-case hex, read piece by piece."""
-    digest = hashlib.sha256()
+def pieces_in(file: BufferedReader, place: Place) -> Iterator[bytes]:
+    """A tensor's bytes as stored, a piece at a time; fewer than its own if the file has become shorter meanwhile."""
     file.seek(place.begin)
     left = place.num_bytes
     while left and (piece := file.read(min(left, CHUNK_BYTES))):
-        digest.update(piece)
+        yield piece
         left -= len(piece)
-    return digest.hexdigest()
+
+
+def are_finite(piece: bytes, dtype: torch.dtype) -> bool:
+    """Whether bytes of a tensor, of whole numbers of its type, stand for finite numbers."""
+    if dtype not in NOT_FINITE:
+        return True
+    pattern = NOT_FINITE[dtype]
+    bits = np.frombuffer(piece, dtype=pattern.dtype, count=len(piece) // pattern.itemsize)
+    return not bool(((bits & pattern) == pattern).any())
 
 
 def bytes_of(tensor: Tensor) -> memoryview:

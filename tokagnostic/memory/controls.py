@@ -11,7 +11,7 @@ from torch import Tensor
 
 from tokagnostic.hashing import HashCache
 from tokagnostic.memory.base import NgramMemory, generator
-from tokagnostic.memory.file import load_memory
+from tokagnostic.memory.file import load_memory, read_recipe
 
 Reading = Literal["frozen", "random", "permuted", "order1"]
 """The frozen table itself, noise of the same row lengths, the same rows in another order, or the frozen table's windows
@@ -44,9 +44,13 @@ def load_reading(
     """
     order = 1 if reading == "order1" else max_order
     has_own_rows = reading in ("random", "permuted")
-    memory = load_memory(file, cache, max_order=order, mapped=not has_own_rows, verify=verify)
-    if has_own_rows:
-        random = generator(_seed_of(reading, seed))
+    if not has_own_rows:
+        return load_memory(file, cache, max_order=order, verify=verify)
+    # Numbers in eight bits with their scales cannot be drawn or put in order one by one: they are unpacked.
+    unpacked = read_recipe(file).block_size is not None
+    memory = load_memory(file, cache, trainable=unpacked, max_order=order, mapped=False, verify=verify).freeze()
+    random = generator(_seed_of(reading, seed))
+    with torch.no_grad():
         for table in memory.parameters():
             if reading == "random":
                 table.copy_(noise_like(table, random))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from io import BufferedReader
 from pathlib import Path
@@ -19,22 +19,22 @@ from tokagnostic.memory.base import NgramMemory, Origin
 from tokagnostic.memory.container import (
     DTYPE_NAMES,
     Place,
+    are_finite,
     bytes_of,
     copy_tensors,
-    digest_of,
     map_tensors,
+    pieces_in,
     read_layout,
     write_layout,
 )
-from tokagnostic.memory.recipe import MemoryRecipe, RowFormat, table_name, visits_name
+from tokagnostic.memory.quantised import QuantisedRows, block_size_of
+from tokagnostic.memory.recipe import MemoryRecipe, RowFormat, scale_name, table_name, visits_name
 from tokagnostic.memory.recipe_reader import recipe_from_json
+from tokagnostic.memory.rounding import Rounding
+from tokagnostic.memory.stored import ROW_DTYPES, stored_tensors
 from tokagnostic.memory.visits import Visits
 
 METADATA_KEY = "tokagnostic"
-CHUNK_NUMBERS = 2**22
-"""Numbers that are cast, hashed and written at a time."""
-
-ROW_DTYPES: dict[RowFormat, torch.dtype] = {"fp32": torch.float32, "bf16": torch.bfloat16, "fp16": torch.float16}
 
 
 @dataclass(frozen=True)
@@ -59,6 +59,7 @@ def save_memory(
     row_format: RowFormat = "fp32",
     trained_on: Mapping[str, Any] | None = None,
     layers: Sequence[int] = (),
+    block_size: int | None = None,
 ) -> SaveReport:
     """Write a memory under its final name, whole or not at all. Equal memories are equal files.
 
@@ -70,10 +71,11 @@ def save_memory(
         row_format: how rows are stored.
         trained_on: words for people: tokenizer, amount, data and its licence, date.
         layers: the layers it was trained at; with a table per layer, one for each table.
+        block_size: numbers per scale of quantised rows; by default the largest divisor of dim up to 32.
 
     Raises:
-        InvalidValueError: if the row format is unknown, a number is not finite or does not fit it, or `trained_on` is
-            no JSON.
+        InvalidValueError: if the row format is unknown, the block does not fit it, a number is not finite or does not
+            fit it, or `trained_on` is no JSON.
         MemoryFileError: if the file cannot be written.
     """
     if row_format not in get_args(RowFormat):
@@ -83,28 +85,27 @@ def save_memory(
             remedy="Name one of these",
         )
     path = Path(path)
-    tensors = _tensors_to_store(memory, ROW_DTYPES[row_format])
-    rounding = _Rounding()
+    block_size = block_size_of(row_format, memory.store.dim, block_size)
+    tensors = stored_tensors(memory, row_format, block_size)
+    rounding = Rounding()
     digests = {}
-    for name, (tensor, dtype) in tensors.items():
+    for name, tensor in tensors.items():
         digest = hashlib.sha256()
-        for numbers, stored in pieces(tensor, dtype):
-            if dtype.is_floating_point:
-                rounding.add(name, numbers, stored, row_format)
-            digest.update(bytes_of(stored))
+        for piece in tensor.pieces():
+            rounding.add(name, piece, row_format)
+            digest.update(bytes_of(piece.stored))
         digests[name] = digest.hexdigest()
-    recipe = MemoryRecipe.of(memory, row_format, digests, layers, trained_on)
+    recipe = MemoryRecipe.of(memory, row_format, digests, layers, trained_on, block_size)
     header = write_layout(
-        {name: (dtype, tuple(tensor.shape)) for name, (tensor, dtype) in tensors.items()},
-        {METADATA_KEY: recipe.to_json()},
+        {name: (tensor.dtype, tensor.shape) for name, tensor in tensors.items()}, {METADATA_KEY: recipe.to_json()}
     )
     partial = path.with_name(f".{path.name}.{os.getpid()}.partial")
     try:
         with partial.open("wb") as file:
             file.write(header)
-            for tensor, dtype in tensors.values():
-                for _, stored in pieces(tensor, dtype):
-                    file.write(bytes_of(stored))
+            for tensor in tensors.values():
+                for piece in tensor.pieces():
+                    file.write(bytes_of(piece.stored))
             file.flush()
             os.fsync(file.fileno())
             num_bytes = file.tell()
@@ -154,6 +155,7 @@ def load_memory(
     """Open a memory for the ids of a tokenizer that its pretraining need not have known.
 
     Rows keep the type that they are stored in, and features have it too; whoever reads them casts what was looked up.
+    Of quantised rows, only those looked up are unpacked, to float32.
 
     Args:
         path: a file that `save_memory` wrote.
@@ -181,9 +183,7 @@ def load_memory(
         if verify or (verify is None and not mapped):
             _verify(file, path, recipe, places)
         tensors = map_tensors(file, places) if mapped else copy_tensors(file, places)
-    tables = [tensors[table_name(i)] for i in range(len(recipe.tables))]
-    if trainable:
-        tables = [table.to(torch.float32) for table in tables]
+    tables = [_rows_in(tensors, i, trainable) for i in range(len(recipe.tables))]
     memory = recipe.config.build(cache, tables=tables, max_order=max_order)
     memory.visits = [Visits(table.num_rows, saved=tensors[visits_name(i)]) for i, table in enumerate(recipe.tables)]
     if trainable:
@@ -192,53 +192,12 @@ def load_memory(
     return memory.freeze()
 
 
-class _Rounding:
-    """What a cast changes, summed over all pieces of all tables."""
-
-    def __init__(self) -> None:
-        self.largest = 0.0
-        self._square_of_error = 0.0
-        self._square = 0.0
-
-    @property
-    def relative(self) -> float:
-        """Relative root mean square error."""
-        return (self._square_of_error / self._square) ** 0.5 if self._square_of_error else 0.0
-
-    def add(self, name: str, numbers: Tensor, stored: Tensor, row_format: RowFormat) -> None:
-        """Account for one piece.
-
-        Raises:
-            InvalidValueError: if a number is not finite, or not any more.
-        """
-        finite = torch.isfinite(stored)
-        if not bool(finite.all()):
-            raise InvalidValueError(
-                f"`{name}` holds {float(numbers[~finite][0])!r}, which {row_format} cannot store",
-                expected=f"finite numbers within {torch.finfo(stored.dtype).max:.6g} of zero",
-                remedy="Store the rows as fp32 or bf16 if the number is finite; else train the memory again",
-            )
-        if stored.dtype == numbers.dtype:
-            return
-        exact = numbers.to(torch.float64)
-        error = exact - stored.to(torch.float64)
-        self.largest = max(self.largest, float(error.abs().max()))
-        self._square_of_error += float(error.square().sum())
-        self._square += float(exact.square().sum())
-
-
-def _tensors_to_store(memory: NgramMemory, row_dtype: torch.dtype) -> dict[str, tuple[Tensor, torch.dtype]]:
-    """All tensors by name with the types that they shall have in the file, wider types first."""
-    rows = {table_name(i): (table.detach(), row_dtype) for i, table in enumerate(memory.store.tables)}
-    counts = {visits_name(i): (visits.saturated(), torch.uint32) for i, visits in enumerate(memory.visits)}
-    return dict(sorted({**rows, **counts}.items(), key=lambda item: -item[1][1].itemsize))
-
-
-def pieces(tensor: Tensor, dtype: torch.dtype) -> Iterator[tuple[Tensor, Tensor]]:
-    """A tensor on any device piece by piece on the CPU, as it is and as it shall be stored."""
-    for numbers in tensor.reshape(-1).split(CHUNK_NUMBERS):
-        numbers = numbers.cpu()
-        yield numbers, numbers.to(dtype)
+def _rows_in(tensors: Mapping[str, Tensor], table: int, trainable: bool) -> Tensor | QuantisedRows:
+    rows, scales = tensors[table_name(table)], tensors.get(scale_name(table))
+    if scales is None:
+        return rows.to(torch.float32) if trainable else rows
+    quantised = QuantisedRows(rows, scales)
+    return quantised.numbers() if trainable else quantised
 
 
 def _open(path: str | Path) -> BufferedReader:
@@ -275,9 +234,12 @@ def _read_header(file: BufferedReader, path: str | Path) -> tuple[MemoryRecipe, 
 
 def _check_tensors(recipe: MemoryRecipe, places: Mapping[str, Place]) -> None:
     wanted: dict[str, tuple[torch.dtype, tuple[int, ...]]] = {}
+    dim, block_size = recipe.config.dim, recipe.block_size
     for i, table in enumerate(recipe.tables):
-        wanted[table_name(i)] = (ROW_DTYPES[recipe.row_format], (table.num_rows, recipe.config.dim))
+        wanted[table_name(i)] = (ROW_DTYPES[recipe.row_format], (table.num_rows, dim))
         wanted[visits_name(i)] = (torch.uint32, (table.num_rows,))
+        if block_size is not None:
+            wanted[scale_name(i)] = (torch.float32, (table.num_rows, dim // block_size))
     found = {name: (place.dtype, place.shape) for name, place in places.items()}
     for name in sorted(wanted.keys() | found.keys()):
         if found.get(name) != wanted.get(name):
@@ -293,11 +255,21 @@ def _described(tensor: tuple[torch.dtype, tuple[int, ...]] | None) -> str:
 
 
 def _verify(file: BufferedReader, path: str | Path, recipe: MemoryRecipe, places: Mapping[str, Place]) -> None:
+    """Compare every tensor with its digest, and make sure that every row is made of numbers."""
     for name, place in places.items():
-        digest = digest_of(file, place)
-        if digest != recipe.digests[name]:
+        digest, finite = hashlib.sha256(), True
+        for piece in pieces_in(file, place):
+            digest.update(piece)
+            finite = finite and are_finite(piece, place.dtype)
+        if digest.hexdigest() != recipe.digests[name]:
             raise MemoryFileError(
-                f"{path}: the tensor `{name}` has the digest {digest[:16]}...",
+                f"{path}: the tensor `{name}` has the digest {digest.hexdigest()[:16]}...",
                 expected=f"{recipe.digests[name][:16]}... by the recipe",
                 remedy="Get the file again from where it came, or export the memory again",
+            )
+        if not finite:
+            raise MemoryFileError(
+                f"{path}: the tensor `{name}` holds what is no finite number",
+                expected="finite numbers in rows and scales, as save_memory writes them",
+                remedy="Do not use this file; export the memory again from where it was trained",
             )

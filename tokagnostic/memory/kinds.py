@@ -11,7 +11,8 @@ from tokagnostic.hashing.cache import HashCache
 from tokagnostic.hashing.hasher import NgramHasher
 from tokagnostic.memory.addressers import ModuloAddresser
 from tokagnostic.memory.base import MemoryConfig, NgramMemory, register_memory, require_number, require_whole
-from tokagnostic.memory.stores import TableStore, fresh_tables
+from tokagnostic.memory.quantised import QuantisedRows
+from tokagnostic.memory.stores import fresh_tables, store_of
 
 
 @register_memory("joint")
@@ -48,7 +49,10 @@ class JointConfig(MemoryConfig):
         return ModuloAddresser(self.num_rows, self.num_heads, self.num_tables)
 
     def build(
-        self, cache: HashCache, tables: Sequence[Tensor] | None = None, max_order: int | None = None
+        self,
+        cache: HashCache,
+        tables: Sequence[Tensor | QuantisedRows] | None = None,
+        max_order: int | None = None,
     ) -> NgramMemory:
         """A memory that reads the ids of one tokenizer, with fresh or with given rows."""
         addresser = self.addresser()
@@ -58,5 +62,5 @@ class JointConfig(MemoryConfig):
             config=self,
             hasher=self.hasher(cache, max_order),
             addresser=addresser,
-            store=TableStore(tables),
+            store=store_of(tables),
         )

@@ -17,7 +17,7 @@ from tokagnostic.memory.base import MemoryConfig, NgramMemory
 VERSION = 1
 """Version of the file format."""
 
-RowFormat = Literal["fp32", "bf16", "fp16"]
+RowFormat = Literal["fp32", "bf16", "fp16", "int8", "fp8_e4m3"]
 """How a file stores the rows of its tables."""
 
 BREAKS = ("document", "special", "unknown", "empty")
@@ -86,6 +86,8 @@ class MemoryRecipe:
     """SHA-256 of each tensor's bytes as stored, lower-case hex."""
     trained_on: Mapping[str, Any] | None = None
     """For people: tokenizer, amount, data, licence, date."""
+    block_size: int | None = None
+    """Numbers per scale; None for rows that are not quantised."""
 
     @property
     def identity(self) -> str:
@@ -105,6 +107,7 @@ class MemoryRecipe:
         digests: Mapping[str, str],
         layers: Sequence[int] = (),
         trained_on: Mapping[str, Any] | None = None,
+        block_size: int | None = None,
     ) -> MemoryRecipe:
         """Describe a memory that is about to be written.
 
@@ -114,6 +117,7 @@ class MemoryRecipe:
             digests: SHA-256 of each tensor as stored.
             layers: the layers it was trained at; with a table per layer, one for each table in their order.
             trained_on: free words for people.
+            block_size: numbers per scale; None for rows that are not quantised.
 
         Raises:
             InvalidValueError: if there is a table per layer, but not as many layers as tables.
@@ -129,7 +133,8 @@ class MemoryRecipe:
         tables = tuple(
             TableRecipe(tuple(table), tuple(layers if shared else layers[i : i + 1])) for i, table in enumerate(moduli)
         )
-        return cls(memory.config, row_format, tables, memory.hasher.cache.policy, digests, trained_on)
+        policy = memory.hasher.cache.policy
+        return cls(memory.config, row_format, tables, policy, digests, trained_on, block_size)
 
     def to_dict(self) -> dict[str, Any]:
         """The recipe as plain JSON values, its identity not included."""
@@ -138,7 +143,7 @@ class MemoryRecipe:
         values: dict[str, Any] = {
             "version": VERSION,
             "kind": kind,
-            "config": {**config, "row_format": self.row_format, "block_size": None},
+            "config": {**config, "row_format": self.row_format, "block_size": self.block_size},
             "hash": LAW,
             "tables": [
                 {"moduli": list(table.moduli), "offsets": list(table.offsets), "layers": list(table.layers)}
@@ -190,6 +195,11 @@ def identity_of(values: Mapping[str, Any]) -> str:
 def table_name(table: int) -> str:
     """Name of a table's rows among the file's tensors."""
     return f"table.{table}"
+
+
+def scale_name(table: int) -> str:
+    """Name of the scales of a quantised table among the file's tensors."""
+    return f"scale.{table}"
 
 
 def visits_name(table: int) -> str:

@@ -11,6 +11,7 @@ from tokagnostic.errors import InvalidValueError, MemoryFileError
 from tokagnostic.hashing.cache import PrefixPolicy
 from tokagnostic.hashing.polynomial import LAW, hash_bytes
 from tokagnostic.memory.base import MemoryConfig, memory_kinds
+from tokagnostic.memory.quantised import CodeFormat, block_size_of
 from tokagnostic.memory.recipe import (
     BREAKS,
     GOLDEN_WINDOWS,
@@ -19,6 +20,7 @@ from tokagnostic.memory.recipe import (
     RowFormat,
     TableRecipe,
     identity_of,
+    scale_name,
     table_name,
     visits_name,
 )
@@ -38,7 +40,7 @@ def recipe_from_json(text: str) -> MemoryRecipe:
     except (ValueError, RecursionError) as error:
         raise _refusal("the recipe", f"no JSON ({error})", "canonical JSON") from error
     _check_version(values)
-    config, row_format = _read_config(values)
+    config, row_format, block_size = _read_config(values)
     _check_equal("hash.", _mapping(values, "hash"), LAW)
     tables = _read_tables(values, config)
     _check_equal("", values, {"max_order": config.max_order})
@@ -46,7 +48,7 @@ def recipe_from_json(text: str) -> MemoryRecipe:
     _check_equal("policy.", policy, dict.fromkeys(BREAKS, "break"))
     prefix = _known(policy, "policy.prefix", get_args(PrefixPolicy))
     _check_golden(values, tables)
-    digests = _read_digests(values, len(tables))
+    digests = _read_digests(values, len(tables), block_size is not None)
     identity = _required(values, "identity")
     try:
         expected = identity_of(values)
@@ -57,7 +59,7 @@ def recipe_from_json(text: str) -> MemoryRecipe:
     trained_on = values.get("trained_on")
     if trained_on is not None and not isinstance(trained_on, dict):
         raise _refusal("trained_on", trained_on, "a mapping")
-    return MemoryRecipe(config, row_format, tables, prefix, digests, trained_on)
+    return MemoryRecipe(config, row_format, tables, prefix, digests, trained_on, block_size)
 
 
 def _refusal(field: str, found: object, expected: str) -> MemoryFileError:
@@ -124,12 +126,11 @@ def _check_version(values: object) -> None:
         raise _refusal("version", version, "a whole number of at least 1")
 
 
-def _read_config(values: Mapping[str, Any]) -> tuple[MemoryConfig, RowFormat]:
+def _read_config(values: Mapping[str, Any]) -> tuple[MemoryConfig, RowFormat, int | None]:
     kind = _known(values, "kind", memory_kinds())
     fields = dict(_mapping(values, "config"))
     row_format = _known(fields, "config.row_format", get_args(RowFormat))
-    if _required(fields, "config.block_size") is not None:
-        raise _refusal("config.block_size", fields["block_size"], f"null for rows in {row_format}")
+    block_size = _required(fields, "config.block_size")
     del fields["row_format"], fields["block_size"]
     try:
         config = MemoryConfig.from_dict({**fields, "kind": kind})
@@ -137,7 +138,13 @@ def _read_config(values: Mapping[str, Any]) -> tuple[MemoryConfig, RowFormat]:
         raise _refusal("config", f"refused: {error.given}", error.expected) from error
     for field in dataclasses.fields(config):
         _required(fields, f"config.{field.name}")
-    return config, row_format
+    # No default stands in for what the file does not say.
+    if row_format in get_args(CodeFormat) and block_size is None:
+        raise _refusal("config.block_size", None, f"a divisor of {config.dim} for rows in {row_format}")
+    try:
+        return config, row_format, block_size_of(row_format, config.dim, block_size)
+    except InvalidValueError as error:
+        raise _refusal("config.block_size", block_size, error.expected) from error
 
 
 def _read_tables(values: Mapping[str, Any], config: MemoryConfig) -> tuple[TableRecipe, ...]:
@@ -174,9 +181,10 @@ def _check_golden(values: Mapping[str, Any], tables: Sequence[TableRecipe]) -> N
         _check_equal(f"golden[{i}].", window, {"rows": [table.rows_of(key) for table in tables]})
 
 
-def _read_digests(values: Mapping[str, Any], num_tables: int) -> dict[str, str]:
+def _read_digests(values: Mapping[str, Any], num_tables: int, is_quantised: bool) -> dict[str, str]:
     digests = _mapping(values, "digests")
-    names = {name(i) for i in range(num_tables) for name in (table_name, visits_name)}
+    kinds = (table_name, visits_name, scale_name) if is_quantised else (table_name, visits_name)
+    names = {name(i) for i in range(num_tables) for name in kinds}
     if set(digests) != names:
         raise _refusal(
             "digests", f"given for {', '.join(sorted(digests))}", f"one for each of {', '.join(sorted(names))}"

@@ -6,8 +6,8 @@ import hashlib
 
 from tokagnostic.memory.base import NgramMemory
 from tokagnostic.memory.container import bytes_of
-from tokagnostic.memory.file import ROW_DTYPES, pieces
-from tokagnostic.memory.recipe import MemoryRecipe, table_name
+from tokagnostic.memory.recipe import MemoryRecipe
+from tokagnostic.memory.stored import stored_rows
 
 
 def has_rows_of(recipe: MemoryRecipe, memory: NgramMemory) -> bool:
@@ -23,10 +23,10 @@ def has_rows_of(recipe: MemoryRecipe, memory: NgramMemory) -> bool:
         return True
     if (recipe.config, [list(table.moduli) for table in recipe.tables]) != (memory.config, memory.addresser.moduli):
         return False
-    for i, table in enumerate(memory.store.tables):
+    for name, tensor in stored_rows(memory, recipe.row_format, recipe.block_size).items():
         digest = hashlib.sha256()
-        for _, stored in pieces(table.detach(), ROW_DTYPES[recipe.row_format]):
-            digest.update(bytes_of(stored))
-        if digest.hexdigest() != recipe.digests[table_name(i)]:
+        for piece in tensor.pieces():
+            digest.update(bytes_of(piece.stored))
+        if digest.hexdigest() != recipe.digests[name]:
             return False
     return True

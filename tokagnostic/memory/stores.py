@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from tokagnostic.hashing.rows import HeadRows
-from tokagnostic.memory.base import generator
+from tokagnostic.memory.base import Store, generator
+from tokagnostic.memory.elsewhere import read_by_unique_keys
 from tokagnostic.memory.gather_numba import can_gather, gather
+from tokagnostic.memory.quantised import QuantisedRows
+from tokagnostic.memory.quantised_store import QuantisedStore
 
 
 class TableStore(nn.Module):
@@ -28,6 +31,17 @@ class TableStore(nn.Module):
         super().__init__()
         self.dim = tables[0].shape[1]
         self.tables = nn.ParameterList(nn.Parameter(table) for table in tables)
+        self.stays = False
+
+    @property
+    def tensors(self) -> list[Tensor]:
+        """All that decides what is read."""
+        return list(self.tables)
+
+    def device_of(self, table: int) -> torch.device:
+        """Where a table lies."""
+        where: torch.device = self.tables[table].device
+        return where
 
     def forward(self, rows: Tensor, table: int = 0) -> Tensor:
         """Look rows up, int64 [B, T, N, K], in one table.
@@ -40,10 +54,25 @@ class TableStore(nn.Module):
     def read(self, keys: Tensor, heads: HeadRows, table: int = 0) -> Tensor:
         """Address keys, int64 [B, T, N], and look their rows up in one table: as `forward`, without rows between."""
         rows_of_table: Tensor = self.tables[table]
+        if keys.device != rows_of_table.device:
+            return read_by_unique_keys(keys, rows_of_table.device, lambda few: self.read(few, heads, table))
         if can_gather(rows_of_table, keys):
             return gather(rows_of_table, keys, heads)
         features: Tensor = self(heads(keys), table)
         return features
+
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> TableStore:
+        if not self.stays:
+            super()._apply(fn, recurse)
+        return self
+
+
+def store_of(tables: Sequence[Tensor | QuantisedRows]) -> Store:
+    """The store that reads tables as they are, all of them quantised or none."""
+    codes = [table for table in tables if isinstance(table, QuantisedRows)]
+    if codes:
+        return QuantisedStore(codes)
+    return TableStore([table for table in tables if isinstance(table, Tensor)])
 
 
 def fresh_tables(num_rows: Sequence[int], dim: int, init_std: float, seed: int) -> list[Tensor]:

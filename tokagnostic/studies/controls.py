@@ -156,6 +156,6 @@ def _memory_for(control: Control, setting: TargetSetting, cache: HashCache) -> N
 
 def _digest(memory: NgramMemory) -> str:
     digest = hashlib.sha256()
-    for table in memory.parameters():
-        digest.update(table.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
+    for tensor in memory.store.tensors:
+        digest.update(tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes())
     return digest.hexdigest()
