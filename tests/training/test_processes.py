@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
-import socket
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 import torch
+from ranks import run_together
 from safetensors.torch import load_file
 from setups import FIT, SENTENCES, Setup
 from tokenizers import Tokenizer
@@ -20,30 +18,9 @@ from tokagnostic.memory.file import save_memory
 MAIN = "import sys; from tokagnostic.cli import main; main(sys.argv[1:])"
 
 
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
-
-
 def run(arguments: list[str], num_processes: int) -> tuple[list[int], str]:
     """Exit codes of all processes, and what they wrote to stderr."""
-    shared = {"ACCELERATE_USE_CPU": "1", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port())}
-    shared |= {"WORLD_SIZE": str(num_processes), "LOCAL_WORLD_SIZE": str(num_processes), "OMP_NUM_THREADS": "1"}
-    started = []
-    for rank in range(num_processes):
-        own = {"RANK": str(rank), "LOCAL_RANK": str(rank)} | shared if num_processes > 1 else {}
-        started.append(
-            subprocess.Popen(
-                [sys.executable, "-c", MAIN, *arguments],
-                env={**os.environ, **own},
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-        )
-    errors = [process.communicate(timeout=120)[1] for process in started]
-    return [process.returncode for process in started], "\n".join(errors)
+    return run_together([sys.executable, "-c", MAIN, *arguments], num_processes)
 
 
 @pytest.fixture
@@ -75,11 +52,3 @@ def test_two_processes_are_one_with_a_batch_of_twice_the_size(arguments: list[st
     assert len((tmp_path / "two" / "metrics.jsonl").read_text().splitlines()) == 6
     codes, errors = run([*two, "--resume"], 2)
     assert codes == [0, 0] and "is finished" in errors
-
-
-@pytest.mark.slow
-def test_a_trainable_table_is_refused_by_every_process_in_one_line(arguments: list[str], tmp_path: Path) -> None:
-    codes, errors = run(["pretrain", *arguments, "--train-table", "--output", str(tmp_path / "two")], 2)
-    assert codes == [2, 2] and "Traceback" not in errors
-    assert errors.count("tokagnostic: a trainable table in a run of 2 processes") == 2
-    assert not (tmp_path / "two").exists()

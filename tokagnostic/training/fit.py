@@ -81,8 +81,7 @@ def fit(
 
     Raises:
         TrainingError: if the loss is not finite, nothing is trainable, the text is shorter than a block or a block than
-            the host's context, a table is to be trained by several processes, the folder holds another run, a
-            checkpoint does not fit the run, or the disk is full.
+            the host's context, the folder holds another run, a checkpoint does not fit the run, or the disk is full.
     """
     attachment = attachment_of(model) if attachment is None else attachment
     accelerator = make_accelerator(config)
@@ -91,7 +90,7 @@ def fit(
     sampler = BlockSampler(
         stream, config.block_length, config.batch_size, config.seed, accelerator.process_index, num_processes
     )
-    optimizers = make_optimizers(model, attachment, config, num_processes)
+    optimizers = make_optimizers(model, attachment, config)
     tokens_per_step = config.batch_size * config.accumulation * config.block_length * num_processes
     with (
         Updater(accelerator, model, optimizers, config.clip_norm, config.clip_table) as updater,

@@ -12,8 +12,11 @@ from torch import Tensor, nn
 
 from tokagnostic.errors import TrainingError
 from tokagnostic.host import Attachment
+from tokagnostic.host.attach import attachment_of
+from tokagnostic.memory.visits import Visits
 from tokagnostic.training.clipping import clip_global_norm
 from tokagnostic.training.config import FitConfig
+from tokagnostic.training.exchange import exchange_gradients, trained_tables
 from tokagnostic.training.optim import dense_groups
 from tokagnostic.training.packing import Batch
 from tokagnostic.training.table_optimizers import make_table_optimizer
@@ -49,20 +52,14 @@ def make_accelerator(config: FitConfig) -> Accelerator:
 
 
 def make_optimizers(
-    model: nn.Module, attachment: Attachment | None, config: FitConfig, num_processes: int = 1
+    model: nn.Module, attachment: Attachment | None, config: FitConfig
 ) -> list[torch.optim.Optimizer]:
     """AdamW for all that is dense, and after it the rule that is asked for, for the tables of a memory that is trained.
 
     Raises:
-        TrainingError: if nothing dense can be trained, or a table would be trained by several processes.
+        TrainingError: if nothing dense can be trained.
     """
     tables = [] if attachment is None else [p for p in attachment.memory.parameters() if p.requires_grad]
-    if tables and num_processes > 1:
-        raise TrainingError(
-            f"a trainable table in a run of {num_processes} processes",
-            expected="one process: sparse gradients cannot be exchanged between processes yet",
-            remedy="Run in one process, or freeze the memory",
-        )
     table_ids = {id(table) for table in tables}
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad and id(p) not in table_ids]
     if not named:
@@ -112,10 +109,15 @@ class Updater:
         self._clip_norm = clip_norm
         self._clip_table = clip_table
         self._trained = [[p for group in optimizer.param_groups for p in group["params"]] for optimizer in optimizers]
+        self._tables: list[tuple[Tensor, Visits]] = []
         if accelerator.num_processes > 1:
-            # What is frozen is equal everywhere. Sent around, a mapped table would be read and copied as a whole.
-            frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
-            model._ddp_params_and_buffers_to_ignore = frozen  # type: ignore[assignment]
+            self._tables = trained_tables(attachment_of(model))
+            own = {id(table) for table, _ in self._tables}
+            # What is frozen is equal everywhere: sent around, a mapped table would be read and copied as a whole. Tables
+            # that are trained begin equal, and exchange the rows that were looked up.
+            model._ddp_params_and_buffers_to_ignore = [  # type: ignore[assignment]
+                name for name, parameter in model.named_parameters() if not parameter.requires_grad or id(parameter) in own
+            ]
         self._model, *self._optimizers = accelerator.prepare(model, *optimizers)
         # Preparing gives optimizers new groups: only those that they have afterwards are heeded.
         self._groups = [group for optimizer in optimizers for group in optimizer.param_groups]
@@ -131,7 +133,11 @@ class Updater:
         self._plain.eval()
 
     def update(self, batches: Sequence[Batch], rate_factor: float) -> float:
-        """Add up the gradients of the batches and step once; returns the mean loss in nats per token."""
+        """Add up the gradients of the batches and step once.
+
+        Returns:
+            The mean loss of all processes in nats per token, the same in each: where one finds it broken, all do.
+        """
         for group, peak in zip(self._groups, self._peak_rates, strict=True):
             group["lr"] = peak * rate_factor
         self._model.train()
@@ -141,13 +147,15 @@ class Updater:
                 # Without use_cache=False transformers would let packed documents attend to each other.
                 loss = self._model(**_inputs(batch, self._accelerator.device), use_cache=False).loss
                 self._accelerator.backward(loss)
+                if self._accelerator.sync_gradients:
+                    exchange_gradients(self._tables)
                 if self._accelerator.sync_gradients and self._clip_norm > 0:
                     self._clip()
                 for optimizer in self._optimizers:
                     optimizer.step()
                     optimizer.zero_grad()
             losses.append(loss.detach())
-        return float(torch.stack(losses).mean())
+        return float(self._accelerator.reduce(torch.stack(losses).mean(), "mean"))
 
     def _clip(self) -> None:
         if self._clip_table:

@@ -1,0 +1,103 @@
+"""Runs that one process and several can do alike, each a function of plain values that returns tensors."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+import torch.distributed as dist
+from setups import FIT, HOST, MEMORY, SENTENCES, Setup
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from tokagnostic.corpus import Document
+from tokagnostic.hashing import HashCache
+from tokagnostic.host import attach
+from tokagnostic.tokens.encoder import TextEncoder
+from tokagnostic.training.hosts import fresh_llama, seeded
+from tokagnostic.training.packing import Batch, TokenStream
+from tokagnostic.training.updating import Updater, make_accelerator, make_optimizers
+
+NUM_ROWS = 4
+"""Rows of the batch of all processes together."""
+
+
+class Stop(Exception):
+    """Raised from an evaluation in place of a kill."""
+
+
+def world() -> tuple[int, int]:
+    """Rank of this process, and number of processes."""
+    return int(os.environ.get("RANK", "0")), int(os.environ.get("WORLD_SIZE", "1"))
+
+
+def build(tokenizer: str, frozen: bool = False, table_dtype: str = "float32") -> Setup:
+    """The host and the memory of the other tests, of a tokenizer in a file."""
+    encoder = TextEncoder.from_tokenizer(Tokenizer.from_file(tokenizer), "bytes and three merges")
+    documents = [Document(sentence.encode(), str(i)) for i in range(9) for sentence in SENTENCES]
+    model = fresh_llama(HOST, len(encoder.token_bytes), FIT.block_length, seed=0)
+    cache = HashCache.build(encoder.token_bytes)
+    memory = MEMORY.build(cache)
+    if frozen:
+        memory.freeze()
+    for table in memory.parameters():
+        table.data = table.data.to(getattr(torch, table_dtype))
+    with seeded(0):
+        attachment = attach(model, cache, memory)
+        # A fresh reader says nothing, and so would teach the table nothing in the first step.
+        torch.nn.init.normal_(attachment.reader["1"].value.weight, std=0.1)
+    return Setup(model, memory, attachment, TokenStream.from_documents(documents, encoder), encoder)
+
+
+def updates(
+    tokenizer: str,
+    silent: tuple[int, ...] = (),
+    off: tuple[int, ...] = (),
+    frozen: bool = False,
+    table_dtype: str = "float32",
+    num_steps: int = 4,
+    **settings: Any,
+) -> dict[str, Tensor]:
+    """Some updates on random text, each process on its share of the same rows.
+
+    Args:
+        tokenizer: file of the tokenizer.
+        silent: rows of each batch that hold no bytes and so no window.
+        off: steps in which the memory is switched off.
+        frozen: whether the table stays as it is.
+        table_dtype: of the table.
+        num_steps: updates.
+        settings: of `FitConfig`.
+    """
+    rank, num_processes = world()
+    config = dataclasses.replace(FIT, **settings)
+    accelerator = make_accelerator(config)
+    setup = build(tokenizer, frozen, table_dtype)
+    optimizers = make_optimizers(setup.model, setup.attachment, config)
+    before = {name: tensor.clone() for name, tensor in setup.tensors().items()}
+    random = np.random.default_rng(0)
+    share = slice(rank * NUM_ROWS // num_processes, (rank + 1) * NUM_ROWS // num_processes)
+    no_bytes = setup.encoder.token_bytes
+    (silent_id,) = (i for i in range(len(no_bytes)) if no_bytes[i] is None)
+    losses, keys = [], []
+    with Updater(accelerator, setup.model, optimizers, config.clip_norm, config.clip_table) as updater:
+        for step in range(num_steps):
+            batches = []
+            for _ in range(config.accumulation):
+                ids = random.integers(97, 123, (NUM_ROWS, FIT.block_length))
+                ids[list(silent)] = silent_id
+                starts = np.zeros(ids.shape, dtype=bool)
+                starts[:, 0] = True
+                positions = np.broadcast_to(np.arange(ids.shape[1]), ids.shape)
+                batches.append(Batch(ids[share], starts[share], positions[share].copy()))
+                keys.append(setup.attachment.hasher(torch.from_numpy(ids[share]), torch.from_numpy(starts[share])))
+            with setup.attachment.disabled() if step in off else nullcontext():
+                losses.append(updater.update(batches, 1.0))
+    found = {f"before.{name}": tensor for name, tensor in before.items()}
+    found |= {f"after.{name}": tensor for name, tensor in setup.tensors().items()}
+    return found | {"losses": torch.tensor(losses, dtype=torch.float64), "keys": torch.cat(keys, dim=1)}
