@@ -67,7 +67,7 @@ def run_together(command: list[str], num_processes: int) -> tuple[list[int], str
     return [process.returncode for process in started], "\n".join(errors)
 
 
-def call_together(name: str, num_processes: int, folder: Path, **arguments: Any) -> list[dict[str, Tensor]]:
+def call_together(name: str, num_processes: int, folder: Path, /, **arguments: Any) -> list[dict[str, Tensor]]:
     """Call a function of `scenarios.py` in several processes; what it returned in each, by rank."""
     folder.mkdir(exist_ok=True)
     command = [sys.executable, __file__, name, str(folder), json.dumps(arguments)]

@@ -4,18 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
-import torch.distributed as dist
-from setups import FIT, HOST, MEMORY, SENTENCES, Setup
+from setups import FIT, HOST, MEMORY, SENTENCES, Setup, lines_of, set_dropout
 from tokenizers import Tokenizer
 from torch import Tensor
 
 from tokagnostic.corpus import Document
+from tokagnostic.errors import TrainingError
 from tokagnostic.hashing import HashCache
 from tokagnostic.host import attach
 from tokagnostic.tokens.encoder import TextEncoder
@@ -101,3 +102,38 @@ def updates(
     found = {f"before.{name}": tensor for name, tensor in before.items()}
     found |= {f"after.{name}": tensor for name, tensor in setup.tensors().items()}
     return found | {"losses": torch.tensor(losses, dtype=torch.float64), "keys": torch.cat(keys, dim=1)}
+
+
+def fitted(
+    tokenizer: str, folder: str, stop_at: int = 0, resume: bool = False, dropout: float = 0.0, **settings: Any
+) -> dict[str, Tensor]:
+    """A run of `fit`, or a part of one.
+
+    Args:
+        tokenizer: file of the tokenizer.
+        folder: of the run.
+        stop_at: the update after which it is stopped, before it would save; 0: goes to its end.
+        resume: whether it goes on from its newest checkpoint.
+        dropout: share of attention that is left out by chance.
+        settings: of `FitConfig`.
+    """
+
+    def evaluate() -> float:
+        if stop_at:
+            raise Stop
+        return 1.0
+
+    setup = build(tokenizer)
+    set_dropout(setup, dropout)
+    config = dataclasses.replace(FIT, evaluate_every=stop_at, **settings)
+    with suppress(Stop):
+        setup.fit(Path(folder), config, evaluate=evaluate, resume=resume)
+    losses = [line["loss"] for line in lines_of(Path(folder)) if "loss" in line]
+    return setup.tensors() | {"losses": torch.tensor(losses, dtype=torch.float64)}
+
+
+def disagreeing(tokenizer: str, folder: str) -> dict[str, Tensor]:
+    """What each process is told when they are started with different seeds, as bytes."""
+    with pytest.raises(TrainingError) as caught:
+        build(tokenizer).fit(Path(folder), dataclasses.replace(FIT, seed=world()[0]))
+    return {"message": torch.tensor(list(str(caught.value).encode()), dtype=torch.uint8)}

@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
+from typing import ClassVar
 
 import pytest
+import scenarios
 import torch
-from ranks import run_together
+from ranks import call_together, run_together
 from safetensors.torch import load_file
-from setups import FIT, SENTENCES, Setup
+from setups import FIT, SENTENCES, TABLE, Setup, assert_equal, change, steps_of
 from tokenizers import Tokenizer
 
+from tokagnostic.errors import TrainingError
 from tokagnostic.memory.file import save_memory
 
 MAIN = "import sys; from tokagnostic.cli import main; main(sys.argv[1:])"
@@ -52,3 +56,64 @@ def test_two_processes_are_one_with_a_batch_of_twice_the_size(arguments: list[st
     assert len((tmp_path / "two" / "metrics.jsonl").read_text().splitlines()) == 6
     codes, errors = run([*two, "--resume"], 2)
     assert codes == [0, 0] and "is finished" in errors
+
+
+class TestResharding:
+    """A run goes on in another number of processes, which divide the same updates among them."""
+
+    SETTINGS: ClassVar = {"num_steps": 8, "save_every": 2, "learning_rate": 1e-3}
+
+    @pytest.mark.slow
+    def test_two_one_and_two_processes_equal_a_run_that_never_stopped(
+        self, tokenizer_file: Path, tmp_path: Path
+    ) -> None:
+        """M-20, M-22: keys and visits to the last bit, the losses within 1e-6."""
+        shared = {"tokenizer": str(tokenizer_file), **self.SETTINGS}
+        parted = {**shared, "folder": str(tmp_path / "parted")}
+        steady = scenarios.fitted(folder=str(tmp_path / "steady"), batch_size=4, **shared)
+        call_together("fitted", 2, tmp_path / "first", batch_size=2, stop_at=3, **parted)
+        scenarios.fitted(batch_size=1, accumulation=4, stop_at=5, resume=True, **parted)
+        ranks = call_together("fitted", 2, tmp_path / "last", batch_size=1, accumulation=2, resume=True, **parted)
+        for found in ranks:
+            assert torch.equal(found["visits.0"], steady["visits.0"])
+            torch.testing.assert_close(found["losses"], steady["losses"], rtol=0, atol=1e-6)
+            torch.testing.assert_close(found[TABLE], steady[TABLE], rtol=0, atol=1e-4)
+        assert len(steady["losses"]) == 8 and steps_of(tmp_path / "parted")[-1] == 8
+
+    @pytest.mark.slow
+    def test_two_processes_that_were_stopped_draw_on_where_each_was(self, tokenizer_file: Path, tmp_path: Path) -> None:
+        """D-09: to the last bit, dropout included, which each process draws by itself."""
+        shared = {"tokenizer": str(tokenizer_file), "batch_size": 2, "dropout": 0.5, **self.SETTINGS}
+        steady = call_together("fitted", 2, tmp_path / "a", folder=str(tmp_path / "steady"), **shared)
+        call_together("fitted", 2, tmp_path / "b", folder=str(tmp_path / "parted"), stop_at=5, **shared)
+        last = call_together("fitted", 2, tmp_path / "c", folder=str(tmp_path / "parted"), resume=True, **shared)
+        for one, other in zip(steady, last, strict=True):
+            assert_equal(one, other)
+
+    def test_what_would_change_the_text_of_an_update_is_refused(
+        self, make_setup: Callable[..., Setup], tmp_path: Path
+    ) -> None:
+        make_setup().fit(tmp_path, change(FIT, num_steps=2, save_every=1))
+        message = r"has batch_size \* accumulation \* processes = 2, but the run is resumed with 6"
+        with pytest.raises(TrainingError, match=message):
+            make_setup().fit(tmp_path, change(FIT, num_steps=2, save_every=1, accumulation=3), resume=True)
+        assert steps_of(tmp_path) == [1, 2]
+
+
+@pytest.mark.slow
+def test_more_processes_than_blocks_of_text_are_refused_in_one_line(arguments: list[str], tmp_path: Path) -> None:
+    (tmp_path / "text.txt").write_text("A text of some twenty bytes.")
+    codes, errors = run(["attach", *arguments, "--output", str(tmp_path / "two")], 2)
+    assert codes == [2, 2] and "Traceback" not in errors
+    assert errors.count("tokagnostic: 2 processes for a text of 1 blocks of 16 tokens") == 2
+    assert not (tmp_path / "two").exists()
+
+
+@pytest.mark.slow
+def test_processes_that_do_different_runs_are_told_before_the_first_update(
+    tokenizer_file: Path, tmp_path: Path
+) -> None:
+    ranks = call_together("disagreeing", 2, tmp_path, tokenizer=str(tokenizer_file), folder=str(tmp_path / "run"))
+    messages = {bytes(found["message"].tolist()).decode() for found in ranks}
+    assert len(messages) == 1 and messages.pop().startswith("process 1 has another fit than process 0")
+    assert not (tmp_path / "run").exists()

@@ -9,12 +9,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 
 from tokagnostic.errors import TrainingError
 from tokagnostic.host import Attachment
 from tokagnostic.memory.visits import Visits
 from tokagnostic.training.checkpoint import Checkpoint, checkpoints_in, load_newest
+from tokagnostic.training.processes import take_generator
 
 logger = logging.getLogger(__name__)
 
@@ -42,17 +44,14 @@ class RunState:
         self._model = model
         self._optimizers = optimizers
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-        self._device = next(model.parameters()).device
         self._visits: list[Visits] = []
         if attachment is not None and not attachment.memory.frozen:
             self._visits = attachment.memory.visits
         self._facts: dict[str, Any] = json.loads(json.dumps(facts))
 
-    def checkpoint(self, step: int) -> Checkpoint:
-        """The state after so many updates."""
-        tensors = module_tensors(self._model) | {"generator": torch.get_rng_state()}
-        if self._device.type == "cuda":
-            tensors["generator.cuda"] = torch.cuda.get_rng_state(self._device)
+    def checkpoint(self, step: int, generators: Mapping[str, Tensor]) -> Checkpoint:
+        """The state after so many updates, and with it that of the generators of all processes."""
+        tensors = module_tensors(self._model) | dict(generators)
         for optimizer in self._optimizers:
             tensors |= optimizer_tensors(optimizer, self._names)
         tensors |= {f"visits.{i}": visits.counts for i, visits in enumerate(self._visits)}
@@ -72,8 +71,10 @@ class RunState:
             )
         return 0
 
-    def resume(self, folder: Path) -> int:
+    def resume(self, folder: Path, accelerator: Accelerator) -> int:
         """Take up the newest checkpoint; returns the updates done, 0 where there is none.
+
+        How many processes wrote it does not matter, as long as an update takes as many blocks as before.
 
         Raises:
             TrainingError: if no checkpoint can be read, or the run that wrote it had other settings or other text.
@@ -88,9 +89,7 @@ class RunState:
             restore_optimizer(optimizer, self._names, checkpoint.tensors)
         for i, visits in enumerate(self._visits):
             visits.counts = _matching(checkpoint.tensors, f"visits.{i}", visits.counts.shape)
-        torch.set_rng_state(checkpoint.tensors["generator"])
-        if self._device.type == "cuda" and "generator.cuda" in checkpoint.tensors:
-            torch.cuda.set_rng_state(checkpoint.tensors["generator.cuda"], self._device)
+        take_generator(accelerator, checkpoint.tensors)
         logger.info("resuming after step %d", checkpoint.step)
         return checkpoint.step
 

@@ -51,9 +51,7 @@ def make_accelerator(config: FitConfig) -> Accelerator:
     return accelerator
 
 
-def make_optimizers(
-    model: nn.Module, attachment: Attachment | None, config: FitConfig
-) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: nn.Module, attachment: Attachment | None, config: FitConfig) -> list[torch.optim.Optimizer]:
     """AdamW for all that is dense, and after it the rule that is asked for, for the tables of a memory that is trained.
 
     Raises:
@@ -116,7 +114,9 @@ class Updater:
             # What is frozen is equal everywhere: sent around, a mapped table would be read and copied as a whole. Tables
             # that are trained begin equal, and exchange the rows that were looked up.
             model._ddp_params_and_buffers_to_ignore = [  # type: ignore[assignment]
-                name for name, parameter in model.named_parameters() if not parameter.requires_grad or id(parameter) in own
+                name
+                for name, parameter in model.named_parameters()
+                if not parameter.requires_grad or id(parameter) in own
             ]
         self._model, *self._optimizers = accelerator.prepare(model, *optimizers)
         # Preparing gives optimizers new groups: only those that they have afterwards are heeded.
