@@ -15,7 +15,7 @@ from tokagnostic.hashing.polynomial import NO_WINDOW
 from tokagnostic.host.history import History, find_cache, history_of
 from tokagnostic.host.inputs import BOUNDARY_ARGUMENTS, CallInputs, read_inputs
 from tokagnostic.host.reading import Reading
-from tokagnostic.host.refusals import require_dense_exchange
+from tokagnostic.host.refusals import require_dense_exchange, require_unsharded_tables
 
 if TYPE_CHECKING:
     from tokagnostic.host.attachment import Attachment
@@ -37,6 +37,7 @@ def look_up(attachment: Attachment, args: tuple[Any, ...], kwargs: Mapping[str, 
         HostError: for a call that the memory cannot serve; nothing has been computed then.
     """
     require_dense_exchange(attachment.model, attachment.memory)
+    require_unsharded_tables(attachment.model, attachment.memory)
     arguments = {**dict(zip(attachment.argument_names, args, strict=False)), **kwargs}
     given = GIVEN_KEYS.get().get(attachment)
     ids, cache, memory = arguments.get("input_ids"), find_cache(arguments), attachment.memory
