@@ -11,15 +11,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from setups import FIT, HOST, MEMORY, SENTENCES, Setup, lines_of, set_dropout
+import torch.distributed as dist
+from setups import FIT, HOST, MEMORY, SENTENCES, TABLE, Setup, lines_of, set_dropout
 from tokenizers import Tokenizer
-from torch import Tensor
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import fully_shard
+from torch.distributed.tensor import DTensor
 
 from tokagnostic.corpus import Document
 from tokagnostic.errors import TrainingError
 from tokagnostic.hashing import HashCache
 from tokagnostic.host import attach
 from tokagnostic.tokens.encoder import TextEncoder
+from tokagnostic.training.exchange import exchange_gradients, trained_tables
 from tokagnostic.training.hosts import fresh_llama, seeded
 from tokagnostic.training.packing import Batch, TokenStream
 from tokagnostic.training.updating import Updater, make_accelerator, make_optimizers
@@ -137,3 +142,36 @@ def disagreeing(tokenizer: str, folder: str) -> dict[str, Tensor]:
     with pytest.raises(TrainingError) as caught:
         build(tokenizer).fit(Path(folder), dataclasses.replace(FIT, seed=world()[0]))
     return {"message": torch.tensor(list(str(caught.value).encode()), dtype=torch.uint8)}
+
+
+def shards(tokenizer: str, frozen: bool, num_steps: int = 3) -> dict[str, Tensor]:
+    """Some updates of a host that `fully_shard` has sharded, its table left out of that and exchanged if it is trained."""
+    rank, num_processes = world()
+    setup = build(tokenizer, frozen)
+    tables = trained_tables(setup.attachment)
+    (table,) = setup.memory.store.tables
+    if num_processes > 1:
+        dist.init_process_group("gloo")
+        ignored = set(setup.attachment.memory.parameters())
+        for module in (*setup.model.model.layers, setup.model):
+            fully_shard(module, mesh=init_device_mesh("cpu", (num_processes,)), ignored_params=ignored)
+        dense = [parameter for parameter in setup.model.parameters() if parameter is not table]
+        assert type(table) is nn.Parameter and {type(parameter) for parameter in dense} == {DTensor}
+    optimizers = make_optimizers(setup.model, setup.attachment, FIT)
+    random, losses = torch.Generator().manual_seed(0), []
+    for _ in range(num_steps):
+        ids = torch.randint(97, 123, (NUM_ROWS, FIT.block_length), generator=random).chunk(num_processes)[rank]
+        loss = setup.model(input_ids=ids, labels=ids, use_cache=False).loss
+        loss.backward()
+        if num_processes > 1:
+            exchange_gradients(tables)
+            loss = loss.detach()
+            dist.all_reduce(loss)
+        assert (table.grad is None) == frozen
+        for optimizer in optimizers:
+            optimizer.step()
+            optimizer.zero_grad()
+        losses.append(float(loss.detach()) / num_processes)
+    if num_processes > 1:
+        dist.destroy_process_group()
+    return {"losses": torch.tensor(losses, dtype=torch.float64), "after." + TABLE: table.detach().clone()}

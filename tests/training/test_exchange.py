@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 import scenarios
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from ranks import call_together
 from setups import TABLE
-from torch import Tensor
+from torch import Tensor, nn
+
+from tokagnostic.memory.stores import lookup
+from tokagnostic.memory.visits import Visits
+from tokagnostic.training.exchange import exchange_gradients
 
 SETTINGS = {
     "plain": {},
@@ -22,14 +30,40 @@ SETTINGS = {
 }
 
 
+@settings(deadline=None, max_examples=50)
+@given(reads=st.lists(st.lists(st.integers(0, 6), max_size=9), min_size=1, max_size=3), seed=st.integers(0, 2**31 - 1))
+def test_alone_a_process_keeps_its_gradient_and_its_visits(reads: list[list[int]], seed: int) -> None:
+    """Whatever was looked up, by however many passes: packed, sent and unpacked it is what it was."""
+    with one_process():
+        table, visits = nn.Parameter(torch.zeros(7, 3)), Visits(7)
+        visits.take_recent()
+        random = torch.Generator().manual_seed(seed)
+        for rows in map(torch.tensor, reads):
+            visits.count(rows.long())
+            lookup(table, rows.long()).backward(torch.randn(len(rows), 3, generator=random))
+        dense, counts = table.grad.to_dense(), visits.counts.clone()
+        exchange_gradients([(table, visits)])
+    torch.testing.assert_close(table.grad.to_dense(), dense)
+    assert set(table.grad._indices()[0].tolist()) == {row for rows in reads for row in rows}
+    assert torch.equal(visits.counts, counts)
+    assert visits.take_recent().tolist() == []
+
+
+@contextmanager
+def one_process() -> Iterator[None]:
+    torch.distributed.init_process_group("gloo", store=torch.distributed.HashStore(), rank=0, world_size=1)
+    yield
+    torch.distributed.destroy_process_group()
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("settings", SETTINGS.values(), ids=SETTINGS)
+@pytest.mark.parametrize("changes", SETTINGS.values(), ids=SETTINGS)
 def test_two_processes_equal_one_with_the_batches_of_both(
-    tokenizer_file: Path, tmp_path: Path, settings: dict[str, Any]
+    tokenizer_file: Path, tmp_path: Path, changes: dict[str, Any]
 ) -> None:
     """Keys and visits to the last bit; the losses within 1e-6; what was not looked up does not move."""
-    both = call_together("updates", 2, tmp_path, tokenizer=str(tokenizer_file), **settings)
-    one = scenarios.updates(str(tokenizer_file), **settings)
+    both = call_together("updates", 2, tmp_path, tokenizer=str(tokenizer_file), **changes)
+    one = scenarios.updates(str(tokenizer_file), **changes)
     assert torch.equal(torch.cat([found["keys"] for found in both]), one["keys"])
     for found in both:
         assert torch.equal(found["after.visits.0"], one["after.visits.0"])
@@ -40,7 +74,7 @@ def test_two_processes_equal_one_with_the_batches_of_both(
     assert untouched.any()
     for found in both:
         assert torch.equal(found["after." + TABLE][untouched], found["before." + TABLE][untouched])
-    assert torch.equal(one["after." + TABLE], one["before." + TABLE]) == (len(settings.get("silent", ())) == 4)
+    assert torch.equal(one["after." + TABLE], one["before." + TABLE]) == (len(changes.get("silent", ())) == 4)
 
 
 def assert_same_everywhere(ranks: list[dict[str, Tensor]]) -> None:
@@ -48,3 +82,27 @@ def assert_same_everywhere(ranks: list[dict[str, Tensor]]) -> None:
     for name in ranks[0]:
         if name.startswith("after."):
             assert all(torch.equal(found[name], ranks[0][name]) for found in ranks), name
+
+
+@pytest.mark.slow
+def test_a_step_without_the_memory_stops_no_process(tokenizer_file: Path, tmp_path: Path) -> None:
+    """M-06: on, off, on, where all positions of the second process are masked; nothing is visited in between."""
+    shared = {"tokenizer": str(tokenizer_file), "silent": (2, 3)}
+    with_a_gap = call_together("updates", 2, tmp_path / "gap", off=(1,), num_steps=3, **shared)
+    assert_same_everywhere(with_a_gap)
+    first = scenarios.updates(num_steps=1, **shared)["after.visits.0"]
+    last = scenarios.updates(num_steps=3, off=(1,), **shared)["after.visits.0"]
+    assert torch.equal(with_a_gap[0]["after.visits.0"], last) and bool((last > first).any())
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("frozen", [True, False])
+def test_a_host_in_shards_equals_a_whole_one_with_the_table_left_out(
+    tokenizer_file: Path, tmp_path: Path, frozen: bool
+) -> None:
+    """M-05: in each process the table is whole, and a frozen one has no gradient."""
+    both = call_together("shards", 2, tmp_path, tokenizer=str(tokenizer_file), frozen=frozen)
+    one = scenarios.shards(str(tokenizer_file), frozen)
+    assert_same_everywhere(both)
+    torch.testing.assert_close(both[0]["losses"], one["losses"], rtol=0, atol=1e-6)
+    torch.testing.assert_close(both[0]["after." + TABLE], one["after." + TABLE], rtol=0, atol=1e-4)

@@ -77,10 +77,9 @@ def require_unsharded_tables(model: nn.Module, memory: NgramMemory) -> None:
     if not any(kind.__name__ == "FSDPModule" for kind in type(model).__mro__):
         return
     for module in model.modules():
-        if not hasattr(module, "_get_fsdp_state"):
-            continue
+        state_of: Any = getattr(module, "_get_fsdp_state", None)
         # Within a call the parameters look as if they had never been sharded; only this tells.
-        groups = module._get_fsdp_state()._fsdp_param_groups
+        groups = [] if state_of is None else state_of()._fsdp_param_groups
         if any(shard._module_info.module is memory.store.tables for group in groups for shard in group.fsdp_params):
             raise HostError(
                 f"a memory's table that fully_shard has sharded with {type(model).__name__}",

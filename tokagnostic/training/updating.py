@@ -27,12 +27,16 @@ logger = logging.getLogger(__name__)
 _REPLACED = ("forward", "_original_forward", "_is_accelerate_prepared", "_ddp_params_and_buffers_to_ignore")
 """What preparing a model, for mixed precision above all, sets on it."""
 
+_SHARDING = ("FSDP", "DEEPSPEED", "MEGATRON_LM")
+"""What would take a table apart like any weight, and gather it as a whole for every step."""
+
 
 def make_accelerator(config: FitConfig) -> Accelerator:
     """What knows the device, the precision and the other processes.
 
     Raises:
-        TrainingError: if the precision cannot be had here, or an earlier run of this process had another.
+        TrainingError: if the precision cannot be had here, an earlier run of this process had another, or the launch
+            asks to shard what is trained.
     """
     try:
         accelerator = Accelerator(mixed_precision=config.precision, gradient_accumulation_steps=config.accumulation)
@@ -47,6 +51,13 @@ def make_accelerator(config: FitConfig) -> Accelerator:
             "precision = 'fp16' on a CPU, which would compute in fp32 all the same",
             expected="no or bf16 on a CPU",
             remedy="Set precision to one of these",
+        )
+    kind = accelerator.distributed_type.value
+    if kind in _SHARDING:
+        raise TrainingError(
+            f"a launch with {kind}",
+            expected="plain data parallelism, which leaves tables to the exchange of the rows that were looked up",
+            remedy="Launch without it (accelerate launch --multi_gpu)",
         )
     return accelerator
 
