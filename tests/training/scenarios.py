@@ -27,6 +27,7 @@ from tokagnostic.tokens.encoder import TextEncoder
 from tokagnostic.training.exchange import exchange_gradients, trained_tables
 from tokagnostic.training.hosts import fresh_llama, seeded
 from tokagnostic.training.packing import Batch, TokenStream
+from tokagnostic.training.sharding import Sharding
 from tokagnostic.training.updating import Updater, make_accelerator, make_optimizers
 
 NUM_ROWS = 4
@@ -84,8 +85,9 @@ def updates(
     config = dataclasses.replace(FIT, **settings)
     accelerator = make_accelerator(config)
     setup = build(tokenizer, frozen, table_dtype)
-    optimizers = make_optimizers(setup.model, setup.attachment, config)
     before = {name: tensor.clone() for name, tensor in setup.tensors().items()}
+    sharding = Sharding(setup.attachment, config.table_placement, accelerator)
+    optimizers = make_optimizers(setup.model, setup.attachment, config)
     random = np.random.default_rng(0)
     share = slice(rank * NUM_ROWS // num_processes, (rank + 1) * NUM_ROWS // num_processes)
     no_bytes = setup.encoder.token_bytes
@@ -104,6 +106,7 @@ def updates(
                 keys.append(setup.attachment.hasher(torch.from_numpy(ids[share]), torch.from_numpy(starts[share])))
             with setup.attachment.disabled() if step in off else nullcontext():
                 losses.append(updater.update(batches, 1.0))
+    sharding.end()
     found = {f"before.{name}": tensor for name, tensor in before.items()}
     found |= {f"after.{name}": tensor for name, tensor in setup.tensors().items()}
     return found | {"losses": torch.tensor(losses, dtype=torch.float64), "keys": torch.cat(keys, dim=1)}

@@ -56,9 +56,13 @@ class Visits:
             self.counts = self.counts.to(rows.device)
         self.counts.index_add_(0, rows, times)
 
-    def take_recent(self) -> Tensor:
-        """The occurrences counted since this was last called, int64 [L]; the first call finds none and begins to keep them."""
-        recent, self._recent = self._recent, []
+    def take_recent(self, keep: bool = True) -> Tensor:
+        """The occurrences counted since this was last called, int64 [L]; from the first call on they are kept.
+
+        Args:
+            keep: whether later ones are kept for another call.
+        """
+        recent, self._recent = self._recent, [] if keep else None
         return torch.cat(recent) if recent else torch.empty(0, dtype=torch.int64, device=self.counts.device)
 
     def saturated(self) -> Tensor:

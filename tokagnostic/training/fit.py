@@ -17,13 +17,14 @@ from tokagnostic.errors import TrainingError
 from tokagnostic.host import Attachment
 from tokagnostic.host.attach import attachment_of
 from tokagnostic.progress import progress_bar
-from tokagnostic.training.checkpoint import disk_errors, save_checkpoint
+from tokagnostic.training.checkpoint import Checkpoint, disk_errors, save_checkpoint
 from tokagnostic.training.config import FitConfig
 from tokagnostic.training.hosts import seeded
 from tokagnostic.training.metrics import METRICS_FILE, Clock, MetricsLog
 from tokagnostic.training.optim import warmup_cosine
 from tokagnostic.training.packing import Batch, BlockSampler, TokenStream
-from tokagnostic.training.processes import every_generator, require_same_everywhere, require_text_for_all, sums
+from tokagnostic.training.processes import require_same_everywhere, require_text_for_all, sums
+from tokagnostic.training.sharding import Sharding
 from tokagnostic.training.state import REMEDY_FOR_DIVERGENCE, RunState
 from tokagnostic.training.updating import Updater, make_accelerator, make_optimizers
 
@@ -32,8 +33,9 @@ BLOCKS_PER_UPDATE = "batch_size * accumulation * processes"
 """Name of what decides which text an update takes, as a user can set it."""
 REPORTING = ("log_every", "evaluate_every", "save_every")
 """Settings that a resumed run need not share."""
-DIVISION = ("batch_size", "accumulation")
-"""Settings that a resumed run need not share either, as long as their product with the number of processes is the same."""
+DIVISION = ("batch_size", "accumulation", "table_placement")
+"""Settings that a resumed run need not share either: how an update and a table are divided. The product of the first two and
+the number of processes has to be the same."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,7 @@ def fit(
     sampler = BlockSampler(
         stream, config.block_length, config.batch_size, config.seed, accelerator.process_index, num_processes
     )
+    sharding = Sharding(attachment, config.table_placement, accelerator)
     optimizers = make_optimizers(model, attachment, config)
     blocks_per_step = config.batch_size * config.accumulation * num_processes
     tokens_per_step = blocks_per_step * config.block_length
@@ -106,9 +109,9 @@ def fit(
     ):
         shared = {"text": stream.digest, "fit": lasting(config), BLOCKS_PER_UPDATE: blocks_per_step, **(facts or {})}
         require_same_everywhere(accelerator, shared)
-        state = RunState(model, attachment, optimizers, shared)
+        state = RunState(model, attachment, optimizers, shared, sharding, accelerator)
         checkpoints = folder / CHECKPOINTS_FOLDER
-        first_step = state.resume(checkpoints, accelerator) if resume else state.begin(checkpoints)
+        first_step = state.resume(checkpoints) if resume else state.begin(checkpoints)
         require_same_everywhere(accelerator, {"newest checkpoint": first_step})
         if on_start is not None:
             on_start()
@@ -150,10 +153,10 @@ def fit(
                     saves = config.save_every > 0 and (last or _is_due(done, config.save_every))
                     if last or saves:
                         state.refuse_broken(done)
-                    generators = every_generator(accelerator) if saves else {}
-                    if saves and is_main:
-                        save_checkpoint(checkpoints, state.checkpoint(done, generators))
+                    if saves:
+                        _save(checkpoints, state.checkpoint(done), is_main)
         seconds = clock.seconds()
+    sharding.end()
     num_new = (config.num_steps - first_step) * tokens_per_step
     return FitResult(config.num_steps, config.num_steps * tokens_per_step, seconds, num_new / seconds, metrics.lines)
 
@@ -172,6 +175,11 @@ def _check_context(model: Any, block_length: int) -> None:
             expected="blocks that fit the context",
             remedy=f"Set block_length to {context} or less",
         )
+
+
+def _save(folder: Path, checkpoint: Checkpoint, is_main: bool) -> None:
+    if is_main:
+        save_checkpoint(folder, checkpoint)
 
 
 def _is_due(done: int, every: int) -> bool:

@@ -19,6 +19,7 @@ from tokagnostic.training.config import FitConfig
 from tokagnostic.training.exchange import exchange_gradients, trained_tables
 from tokagnostic.training.optim import dense_groups
 from tokagnostic.training.packing import Batch
+from tokagnostic.training.sharding import ShardedStore
 from tokagnostic.training.table_optimizers import make_table_optimizer
 
 logger = logging.getLogger(__name__)
@@ -118,12 +119,18 @@ class Updater:
         self._clip_norm = clip_norm
         self._clip_table = clip_table
         self._trained = [[p for group in optimizer.param_groups for p in group["params"]] for optimizer in optimizers]
-        self._tables: list[tuple[Tensor, Visits]] = []
+        self._replicated: list[tuple[Tensor, Visits]] = []
+        self._shares: list[Tensor] = []
         if accelerator.num_processes > 1:
-            self._tables = trained_tables(attachment_of(model))
-            own = {id(table) for table, _ in self._tables}
+            attachment = attachment_of(model)
+            tables = trained_tables(attachment)
+            own = {id(table) for table, _ in tables}
+            if attachment is not None and isinstance(attachment.memory.store, ShardedStore):
+                self._shares = [table for table, _ in tables]
+            else:
+                self._replicated = tables
             # What is frozen is equal everywhere: sent around, a mapped table would be read and copied as a whole. Tables
-            # that are trained begin equal, and exchange the rows that were looked up.
+            # that are trained begin equal, and exchange the rows that were looked up, or each process has other rows.
             model._ddp_params_and_buffers_to_ignore = [  # type: ignore[assignment]
                 name
                 for name, parameter in model.named_parameters()
@@ -142,6 +149,8 @@ class Updater:
             vars(self._plain).pop(name, None)
         vars(self._plain).update(self._own)
         self._plain.eval()
+        for _table, visits in self._replicated:
+            visits.take_recent(keep=False)
 
     def update(self, batches: Sequence[Batch], rate_factor: float) -> float:
         """Add up the gradients of the batches and step once.
@@ -159,7 +168,7 @@ class Updater:
                 loss = self._model(**_inputs(batch, self._accelerator.device), use_cache=False).loss
                 self._accelerator.backward(loss)
                 if self._accelerator.sync_gradients:
-                    exchange_gradients(self._tables)
+                    exchange_gradients(self._replicated)
                 if self._accelerator.sync_gradients and self._clip_norm > 0:
                     self._clip()
                 for optimizer in self._optimizers:
@@ -171,7 +180,7 @@ class Updater:
     def _clip(self) -> None:
         if self._clip_table:
             self._accelerator.unscale_gradients()
-            clip_global_norm(chain.from_iterable(self._trained), self._clip_norm)
+            clip_global_norm(chain.from_iterable(self._trained), self._clip_norm, self._shares)
         else:
             self._accelerator.clip_grad_norm_(self._trained[0], self._clip_norm)
 
