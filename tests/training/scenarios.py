@@ -178,3 +178,24 @@ def shards(tokenizer: str, frozen: bool, num_steps: int = 3) -> dict[str, Tensor
     if num_processes > 1:
         dist.destroy_process_group()
     return {"losses": torch.tensor(losses, dtype=torch.float64), "after." + TABLE: table.detach().clone()}
+
+
+def traffic(tokenizer: str, table_placement: str) -> dict[str, Tensor]:
+    """What `updates` returns, and the bytes that this process has received from others for its table."""
+    received, (rank, num_processes) = [0], world()
+    gather, exchange = dist.all_gather, dist.all_to_all_single
+
+    def counting_gather(parts: list[Tensor], own: Tensor, **arguments: Any) -> Any:
+        received[0] += (num_processes - 1) * own.nbytes
+        return gather(parts, own, **arguments)
+
+    def counting_exchange(found: Tensor, sent: Tensor, splits: Any = None, *others: Any, **arguments: Any) -> Any:
+        own = len(found) // num_processes if splits is None else splits[rank]
+        received[0] += found.nbytes - found[:own].nbytes
+        return exchange(found, sent, splits, *others, **arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(dist, "all_gather", counting_gather)
+        patch.setattr(dist, "all_to_all_single", counting_exchange)
+        found = updates(tokenizer, silent=(3,), table_placement=table_placement)
+    return found | {"received": torch.tensor(received)}

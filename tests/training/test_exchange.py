@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any, get_args
 
 import pytest
+import ranks
 import scenarios
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from ranks import call_together
-from setups import TABLE
+from ranks import call_together, run_together
+from setups import FIT, MEMORY, TABLE
 from torch import Tensor, nn
 
 from tokagnostic.memory.stores import lookup
@@ -81,11 +83,11 @@ def test_two_processes_equal_one_with_the_batches_of_both(
     assert torch.equal(after, before) == (len(changes.get("silent", ())) == 4)
 
 
-def assert_same_everywhere(ranks: list[dict[str, Tensor]]) -> None:
+def assert_same_everywhere(found: list[dict[str, Tensor]]) -> None:
     """All processes have the same parameters and visits, bit for bit."""
-    for name in ranks[0]:
+    for name in found[0]:
         if name.startswith("after."):
-            assert all(torch.equal(found[name], ranks[0][name]) for found in ranks), name
+            assert all(torch.equal(one[name], found[0][name]) for one in found), name
 
 
 @pytest.mark.slow
@@ -110,3 +112,50 @@ def test_a_host_in_shards_equals_a_whole_one_with_the_table_left_out(
     assert_same_everywhere(both)
     torch.testing.assert_close(both[0]["losses"], one["losses"], rtol=0, atol=1e-6)
     torch.testing.assert_close(both[0]["after." + TABLE], one["after." + TABLE], rtol=0, atol=1e-4)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("placement", get_args(TablePlacement))
+def test_what_crosses_the_network_is_what_the_formula_says(
+    tokenizer_file: Path, tmp_path: Path, placement: str
+) -> None:
+    """To the byte, with 8 more per other process for the numbers of rows; U as distinct rows of a step."""
+    both = call_together("traffic", 2, tmp_path, tokenizer=str(tokenizer_file), table_placement=placement)
+    heads, width = MEMORY.addresser(), 4 * MEMORY.dim
+    steps = [[heads(keys).unique() for keys in found["keys"].split(FIT.block_length, dim=1)] for found in both]
+    expected = [0, 0]
+    for wanted in zip(*steps, strict=True):
+        wanted = [rows[rows >= 0] for rows in wanted]
+        for rank in range(2):
+            expected[rank] += 8
+            if placement == "replicated":
+                expected[rank] += max(map(len, wanted)) * (12 + width)
+            else:
+                asked = int((wanted[1 - rank] % 2 == rank).sum())
+                answered = int((wanted[rank] % 2 != rank).sum())
+                expected[rank] += asked * (16 + width) + answered * width
+    assert [int(found["received"]) for found in both] == expected
+
+
+@pytest.mark.slow
+def test_processes_that_wait_for_ever_end_in_a_failure_and_leave_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(ranks, "LIMIT", 2)
+    child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(4000)  # orphan'])"
+    codes, errors = run_together([sys.executable, "-c", child], 2)
+    assert codes == [-9, -9] and errors.count("killed after 2 s") == 2
+    for path in Path("/proc").glob("[0-9]*/cmdline"):
+        with suppress(OSError):  # ended in between
+            assert b"time.sleep(4000)" not in path.read_bytes()
+
+
+def test_the_table_of_the_documentation_is_what_its_formulas_give() -> None:
+    text = (Path(__file__).parents[2] / "docs" / "scaling.md").read_text(encoding="utf-8")
+    dim, num_processes, looked_up = 64, 64, 8_192 * 3 * 8
+    num_rows = 10**11 // dim
+    parts = {"rows": 4 * dim * num_rows, "state": 8 * num_rows, "visits": 8 * num_rows}
+    for name, size in [*parts.items(), ("together", sum(parts.values()))]:
+        assert f"| {name} | {size / 1e9:.3g} GB | {size / num_processes / 1e9:.3g} GB |" in text
+    replicated = (num_processes - 1) * looked_up * (12 + 4 * dim)
+    sharded = looked_up * (num_processes - 1) / num_processes * (16 + 8 * dim)
+    for words in (f"U = {looked_up:,}", f"{replicated / 1e9:.2f} GB per update", f"{sharded / 1e6:.0f} MB per batch"):
+        assert words in text

@@ -160,7 +160,7 @@ class ShardedStore(nn.Module):
             self.visits[table].add(request.asked, request.times)
         vectors: Tensor = _SharedLookup.apply(share, request)
         # Whatever is wanted, the graph holds the lookup: an owner waits for gradients from every process.
-        features = vectors.new_zeros(len(flat), self.dim).index_copy(0, places, vectors[where])
+        features = vectors.new_zeros(len(flat), self.dim).index_copy(0, places, vectors.index_select(0, where))
         return features.view(*rows.shape, self.dim).flatten(start_dim=-3)
 
     def read(self, keys: Tensor, heads: HeadRows, table: int = 0) -> Tensor:
