@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator
+from contextlib import nullcontext
 from types import SimpleNamespace
 from typing import ClassVar
 
@@ -232,3 +233,58 @@ class TestDataParallel:
             attachment.reader.named_parameters(), attachment_of(alone).reader.parameters(), strict=True
         ):
             assert torch.equal(weight.grad, other.grad), name
+
+    def test_a_memory_that_is_switched_off_for_a_step_stops_nothing(
+        self, host: PreTrainedModel, memory: NgramMemory, one_process: None
+    ) -> None:
+        """M-06: on, off, on; in between the reader has a gradient of zero, and the host that of a plain one."""
+        attachment = wake(attach(host, VOCABULARY, memory.freeze()))
+        plain = copy.deepcopy(host)
+        attachment_of(plain).remove()
+        expected = plain(input_ids=IDS, labels=IDS, use_cache=False).loss
+        expected.backward()
+        wrapped = DistributedDataParallel(host)
+        for off in (False, True, False):
+            host.zero_grad()
+            with attachment.disabled() if off else nullcontext():
+                loss = wrapped(input_ids=IDS, labels=IDS, use_cache=False).loss
+            loss.backward()
+            lengths = {float(parameter.grad.norm()) for parameter in attachment.reader.parameters()}
+            assert (lengths == {0.0}) == off
+            if off:
+                assert torch.equal(loss, expected)
+                for one, other in zip(host.model.parameters(), plain.model.parameters(), strict=True):
+                    assert torch.equal(one.grad, other.grad)
+
+
+class TestFullyShard:
+    """M-05: the host in shards, a table whole."""
+
+    @staticmethod
+    def shard(host: PreTrainedModel, ignored: set[nn.Parameter]) -> None:
+        mesh = init_device_mesh("cpu", (1,))
+        for layer in host.model.layers:
+            fully_shard(layer, mesh=mesh, ignored_params=ignored)
+        fully_shard(host, mesh=mesh, ignored_params=ignored)
+
+    @pytest.mark.parametrize("frozen", [True, False])
+    def test_a_table_in_the_shards_is_refused_with_the_setting_that_leaves_it_out(
+        self, host: PreTrainedModel, memory: NgramMemory, one_process: None, frozen: bool
+    ) -> None:
+        attach(host, VOCABULARY, memory.requires_grad_(not frozen))
+        self.shard(host, set())
+        with pytest.raises(HostError, match="table that fully_shard has sharded") as caught:
+            host(input_ids=IDS, labels=IDS, use_cache=False)
+        assert "ignored_params=set(attachment.memory.parameters())" in caught.value.remedy
+
+    def test_a_table_that_is_left_out_is_read_and_takes_no_memory_for_gradients(
+        self, host: PreTrainedModel, memory: NgramMemory, one_process: None
+    ) -> None:
+        attachment = wake(attach(host, VOCABULARY, memory.freeze()))
+        expected = logits_of(host, IDS)
+        self.shard(host, set(attachment.memory.parameters()))
+        host(input_ids=IDS, labels=IDS, use_cache=False).loss.backward()
+        (table,) = memory.store.tables
+        assert type(table) is nn.Parameter and table.grad is None
+        assert all(parameter.grad is not None for parameter in attachment.reader.parameters())
+        torch.testing.assert_close(logits_of(host, IDS), expected)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from accelerate import Accelerator
+from accelerate import Accelerator, DistributedType
 from safetensors.torch import load_file
 from setups import FIT, TABLE, Setup, change, lines_of
 from torch import nn
@@ -18,6 +18,7 @@ from tokagnostic.errors import InvalidValueError, TrainingError
 from tokagnostic.training import checkpoint as checkpoint_module
 from tokagnostic.training.fit import fit
 from tokagnostic.training.packing import TokenStream
+from tokagnostic.training.processes import require_text_for_all
 
 
 class TestRefusals:
@@ -66,13 +67,20 @@ class TestRefusals:
             fit(setup.model, setup.stream, FIT, tmp_path / "run")
         assert not (tmp_path / "run").exists()
 
-    def test_a_table_trained_by_several_processes_is_refused_and_a_frozen_one_is_not(
-        self, make_setup: Callable[..., Setup], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    @pytest.mark.parametrize("kind", ["FSDP", "DEEPSPEED", "MEGATRON_LM"])
+    def test_a_launch_that_would_shard_the_table_with_the_host_is_refused(
+        self, setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: str
     ) -> None:
-        monkeypatch.setattr(Accelerator, "num_processes", 2)
-        with pytest.raises(TrainingError, match="a trainable table in a run of 2 processes; expected one process"):
-            make_setup().fit(tmp_path)
-        assert make_setup(frozen=True).fit(tmp_path).num_tokens == 2 * 8 * 2 * 16
+        """M-05."""
+        monkeypatch.setattr(Accelerator, "distributed_type", DistributedType(kind))
+        with pytest.raises(TrainingError, match=f"a launch with {kind}; expected plain data parallelism"):
+            setup.fit(tmp_path / "run")
+        assert not (tmp_path / "run").exists()
+
+    def test_more_processes_than_blocks_of_text_are_refused(self) -> None:
+        require_text_for_all(2, num_tokens=32, block_length=16)
+        with pytest.raises(TrainingError, match="3 processes for a text of 2 blocks of 16 tokens"):
+            require_text_for_all(3, num_tokens=47, block_length=16)
 
     def test_a_text_shorter_than_a_block_is_refused(self, setup: Setup, tmp_path: Path) -> None:
         setup.stream = TokenStream.from_ids([torch.arange(9).numpy()])

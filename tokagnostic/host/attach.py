@@ -48,8 +48,8 @@ def attach(
 
     LoRA through peft goes below, attached to a model that peft has made, or on top; there peft freezes whatever is not its
     own, so call `attachment.reader.requires_grad_(True)` afterwards. `transformers.Trainer` trains host and reader with its
-    own optimizer; a trainable table, whose gradients are sparse, wants `tokagnostic.memory_optimizer(model, lr)`, and is not
-    trained by several processes. Trainer's checkpoints hold the reader with `tokagnostic.AttachmentCallback(attachment)`.
+    own optimizer; a trainable table, whose gradients are sparse, wants `tokagnostic.memory_optimizer(model, lr)`, and is
+    trained by several processes only in `tokagnostic pretrain`. Trainer's checkpoints hold the reader with `tokagnostic.AttachmentCallback(attachment)`.
 
     Args:
         model: a causal language model of transformers.

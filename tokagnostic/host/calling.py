@@ -31,6 +31,7 @@ from tokagnostic.host.inputs import OUR_ARGUMENTS
 from tokagnostic.host.lookup import look_up
 from tokagnostic.host.mixing import Mixin, mixed
 from tokagnostic.host.reading import Reading
+from tokagnostic.host.refusals import data_parallel_wrapper
 
 if TYPE_CHECKING:
     from tokagnostic.host.attachment import Attachment
@@ -95,6 +96,10 @@ class ReadingLayer(Calling):
         attachment: Attachment
         attachment, slot = self.__dict__[PLACE]
         if attachment.off:
+            if data_parallel_wrapper() is None:
+                return super().__call__(*args, **kwargs)
+            # It waits for the gradient of every parameter, and refuses its next call if one got none.
+            args, kwargs = _with_hidden(args, kwargs, uncompiled(attachment.layer(slot).add_nothing))
             return super().__call__(*args, **kwargs)
         reading = _CURRENT.get()
         if reading is None or reading.owner is not attachment:
@@ -104,11 +109,17 @@ class ReadingLayer(Calling):
                 remedy="Call the host, or switch the memory off with attachment.disabled()",
             )
         add = uncompiled(Reading.add_to)
-        if args:
-            args = (add(reading, args[0], slot), *args[1:])
-        else:
-            kwargs["hidden_states"] = add(reading, kwargs.get("hidden_states"), slot)
+        args, kwargs = _with_hidden(args, kwargs, lambda hidden: add(reading, hidden, slot))
         return super().__call__(*args, **kwargs)
+
+
+def _with_hidden(
+    args: tuple[Any, ...], kwargs: dict[str, Any], change: Callable[[Any], Any]
+) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """A layer's arguments with another hidden state."""
+    if args:
+        return (change(args[0]), *args[1:]), kwargs
+    return args, {**kwargs, "hidden_states": change(kwargs.get("hidden_states"))}
 
 
 @dataclass(frozen=True, eq=False)

@@ -108,6 +108,10 @@ class MemoryLayer(nn.Module):
         """Add what the memory knows, float [B, T, E], to the residual stream, float [B, T, D]."""
         return hidden + self.read(hidden, features, around).delta
 
+    def add_nothing(self, hidden: Tensor) -> Tensor:
+        """The residual stream as it is, float [B, T, D], with every parameter in its graph: they get a gradient of zero."""
+        return hidden + torch.cat([parameter.flatten()[:0] for parameter in self.parameters()]).sum().to(hidden)
+
     def read(self, hidden: Tensor, features: Tensor, around: Surroundings | None = None) -> LayerRead:
         """What is to be added, and how far the gate was open.
 

@@ -16,7 +16,7 @@ from tokagnostic.host.history import History, find_cache, history_of
 from tokagnostic.host.inputs import BOUNDARY_ARGUMENTS, CallInputs, read_inputs
 from tokagnostic.host.padding import RealPositions, hash_real
 from tokagnostic.host.reading import Reading
-from tokagnostic.host.refusals import require_dense_exchange, require_still_whole
+from tokagnostic.host.refusals import require_dense_exchange, require_still_whole, require_unsharded_tables
 
 if TYPE_CHECKING:
     from tokagnostic.host.attachment import Attachment
@@ -38,6 +38,7 @@ def look_up(attachment: Attachment, args: tuple[Any, ...], kwargs: Mapping[str, 
         HostError: for a call that the memory cannot serve; nothing has been computed then.
     """
     require_dense_exchange(attachment.model, attachment.memory)
+    require_unsharded_tables(attachment.model, attachment.memory)
     arguments = {**dict(zip(attachment.argument_names, args, strict=False)), **kwargs}
     given = GIVEN_KEYS.get().get(attachment)
     ids, cache, memory = arguments.get("input_ids"), find_cache(arguments), attachment.memory

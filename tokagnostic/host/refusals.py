@@ -79,9 +79,8 @@ def require_dense_exchange(model: nn.Module, memory: NgramMemory) -> None:
     Raises:
         HostError: if a trainable table is among what is exchanged; nothing has been computed then.
     """
-    # Nothing public tells a module what it is wrapped in; compilers rely on this attribute.
-    wrapper: Any = DistributedDataParallel._active_ddp_module
-    if wrapper is None or memory.frozen or not torch.is_grad_enabled():
+    wrapper = data_parallel_wrapper()
+    if wrapper is None or memory.frozen:
         return
     tables = {id(parameter) for parameter in memory.parameters() if parameter.requires_grad}
     exchanged = {
@@ -92,9 +91,43 @@ def require_dense_exchange(model: nn.Module, memory: NgramMemory) -> None:
     if tables & exchanged:
         raise HostError(
             f"a trainable table under {type(wrapper).__name__}, in {type(model).__name__}",
-            expected="dense gradients, which alone are exchanged between processes",
-            remedy="Call memory.freeze() before the host is wrapped, or train the table in one process",
+            expected="dense gradients, which alone it exchanges between processes",
+            remedy="Call memory.freeze() before the host is wrapped, or train the table by tokagnostic pretrain",
         )
+
+
+def require_unsharded_tables(model: nn.Module, memory: NgramMemory) -> None:
+    """Refuse a call of a host that `fully_shard` has sharded together with the memory's tables.
+
+    Each call would then gather the tables, however large, for the few rows that it looks up, and backward would fail at
+    the sparse gradient of one that is trained.
+
+    Args:
+        model: the host.
+        memory: what it reads.
+
+    Raises:
+        HostError: naming the setting that leaves tables out; nothing has been looked up then.
+    """
+    # By name, as above.
+    if not any(kind.__name__ == "FSDPModule" for kind in type(model).__mro__):
+        return
+    for module in model.modules():
+        state_of: Any = getattr(module, "_get_fsdp_state", None)
+        # Within a call the parameters look as if they had never been sharded; only this tells.
+        groups = [] if state_of is None else state_of()._fsdp_param_groups
+        if any(shard._module_info.module is memory.store.tables for group in groups for shard in group.fsdp_params):
+            raise HostError(
+                f"a memory's table that fully_shard has sharded with {type(model).__name__}",
+                expected="a table that is left out of the shards, whole in each process",
+                remedy="Call fully_shard with ignored_params=set(attachment.memory.parameters())",
+            )
+
+
+def data_parallel_wrapper() -> Any:
+    """The DistributedDataParallel whose call is being differentiated, or None."""
+    # Nothing public tells a module what it is wrapped in; compilers rely on this attribute.
+    return DistributedDataParallel._active_ddp_module if torch.is_grad_enabled() else None
 
 
 def _quantised_parts(model: nn.Module) -> Iterator[str]:

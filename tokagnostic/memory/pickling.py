@@ -36,7 +36,7 @@ def _file_of(memory: NgramMemory) -> Path | None:
     """The file that a memory's rows are mapped from; None if they are in memory, or the file holds others by now."""
     if memory.origin is None or not memory.origin.mapped or not memory.frozen or not memory.is_as_in_file:
         return None
-    if any(not table.is_cpu for table in memory.store.tables):
+    if any(not tensor.is_cpu for tensor in memory.store.tensors):
         return None
     path = memory.origin.path.absolute()
     try:

@@ -25,6 +25,7 @@ class Visits:
     def __init__(self, num_rows: int, saved: Tensor | None = None) -> None:
         self._num_rows = num_rows
         self._saved = saved
+        self._recent: list[Tensor] | None = None
 
     @cached_property
     def counts(self) -> Tensor:
@@ -44,9 +45,29 @@ class Visits:
             rows: int64, any shape.
         """
         real = rows[rows >= 0]
-        if self.counts.device != real.device:
-            self.counts = self.counts.to(real.device)
-        self.counts.index_add_(0, real, torch.ones_like(real))
+        self.add(real, torch.ones_like(real))
+        if self._recent is not None:
+            self._recent.append(real)
+
+    def add(self, rows: Tensor, times: Tensor) -> None:
+        """Add to the counts of rows; a row may occur several times.
+
+        Args:
+            rows: int64 [L], none below 0.
+            times: how often each was written, int64 [L].
+        """
+        if self.counts.device != rows.device:
+            self.counts = self.counts.to(rows.device)
+        self.counts.index_add_(0, rows, times)
+
+    def take_recent(self, keep: bool = True) -> Tensor:
+        """The occurrences counted since this was last called, int64 [L]; from the first call on they are kept.
+
+        Args:
+            keep: whether later ones are kept for another call.
+        """
+        recent, self._recent = self._recent, [] if keep else None
+        return torch.cat(recent) if recent else torch.empty(0, dtype=torch.int64, device=self.counts.device)
 
     def saturated(self) -> Tensor:
         """The counts as a file holds them, uint32 [R]."""

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import torch
+import torch.distributed as dist
 from torch import Tensor
 
 from tokagnostic.training.table_optimizers import backend_for
 
 
 @torch.no_grad()
-def clip_global_norm(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
+def clip_global_norm(parameters: Iterable[Tensor], max_norm: float, shares: Collection[Tensor] = ()) -> Tensor:
     """Scale all gradients by one factor so that, as one vector, they are no longer than `max_norm`.
 
     The norm is that of a dense computation: a sparse gradient counts with the occurrences of each row added up, and is
@@ -21,11 +22,14 @@ def clip_global_norm(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
     Args:
         parameters: those whose gradients count.
         max_norm: the largest norm.
+        shares: those among them of which each process has other rows: their squares are added up over the processes, all of
+            which must call this. Gradients of the others are equal in all.
 
     Returns:
         The norm before, float [].
     """
-    gradients = []
+    gradients: list[Tensor] = []
+    shared: list[Tensor] = []
     for parameter in parameters:
         if parameter.grad is None:
             continue
@@ -38,9 +42,14 @@ def clip_global_norm(parameters: Iterable[Tensor], max_norm: float) -> Tensor:
                 is_coalesced=True,
                 check_invariants=False,
             )
-        gradients.append(parameter.grad._values() if parameter.grad.is_sparse else parameter.grad)
+        gradient = parameter.grad._values() if parameter.grad.is_sparse else parameter.grad
+        (shared if any(parameter is share for share in shares) else gradients).append(gradient)
     norm = torch.nn.utils.get_total_norm(gradients)
+    if shares:
+        square = torch.nn.utils.get_total_norm(shared).to(next(iter(shares)).device, torch.float32).square()
+        dist.all_reduce(square)
+        norm = (norm.square() + square.to(norm.device)).sqrt()
     factor = (max_norm / (norm + 1e-6)).clamp(max=1.0)
-    for gradient in gradients:
+    for gradient in gradients + shared:
         gradient.mul_(factor.to(gradient.device))
     return norm

@@ -16,6 +16,7 @@ from tokagnostic.memory.kinds import JointConfig
 Precision = Literal["no", "bf16", "fp16"]
 TableRule = Literal["rowwise_rmsprop", "rowwise_adam", "lazy_adam"]
 TableDtype = Literal["fp32", "bf16"]
+TablePlacement = Literal["replicated", "sharded"]
 
 _LEAST_WHOLE = {
     "num_steps": 1,
@@ -61,6 +62,9 @@ class FitConfig:
     with 4 (rowwise_adam: one second moment per row) or 8 bytes per number (lazy_adam)."""
     table_dtype: TableDtype = "fp32"
     """Precision of the table in training; bf16 halves its memory and rounds updates up or down by chance."""
+    table_placement: TablePlacement = "replicated"
+    """Where several processes have a table that is trained: whole in each, the rows that were looked up exchanged after backward; or
+    sharded, a share of the rows in each with its gradient and state, for tables that are too large for one device."""
     warmup_share: float = 0.05
     """Share of the updates in which the rates rise, before they fall along a cosine."""
     weight_decay: float = 0.1
@@ -93,6 +97,13 @@ class FitConfig:
         _require_choice("precision", self.precision, Precision)
         _require_choice("table_optimizer", self.table_optimizer, TableRule)
         _require_choice("table_dtype", self.table_dtype, TableDtype)
+        _require_choice("table_placement", self.table_placement, TablePlacement)
+        if self.table_placement == "sharded" and self.precision == "fp16":
+            raise InvalidValueError(
+                "table_placement = 'sharded' with precision = 'fp16'",
+                expected="a precision without scaled losses, whose scale processes with different rows could not agree on",
+                remedy="Set precision to bf16 or no, or table_placement to replicated",
+            )
 
 
 @dataclass(frozen=True)

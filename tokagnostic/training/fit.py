@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 
 from tokagnostic.errors import TrainingError
@@ -17,19 +18,26 @@ from tokagnostic.host import Attachment
 from tokagnostic.host.attach import attachment_of
 from tokagnostic.progress import progress_bar
 from tokagnostic.training.blocks import Text
-from tokagnostic.training.checkpoint import disk_errors, save_checkpoint
+from tokagnostic.training.checkpoint import Checkpoint, disk_errors, save_checkpoint
 from tokagnostic.training.config import FitConfig
 from tokagnostic.training.hosts import seeded
 from tokagnostic.training.metrics import METRICS_FILE, Clock, MetricsLog
 from tokagnostic.training.optim import warmup_cosine
 from tokagnostic.training.packing import Batch, BlockSampler
+from tokagnostic.training.processes import require_same_everywhere, require_text_for_all, sums
+from tokagnostic.training.sharding import Sharding
 from tokagnostic.training.state import REMEDY_FOR_DIVERGENCE, RunState
 from tokagnostic.training.texts import TextPlace
 from tokagnostic.training.updating import Updater, make_accelerator, make_optimizers
 
 CHECKPOINTS_FOLDER = "checkpoints"
+BLOCKS_PER_UPDATE = "batch_size * accumulation * processes"
+"""Name of what decides which text an update takes, as a user can set it."""
 REPORTING = ("log_every", "evaluate_every", "save_every")
 """Settings that a resumed run need not share."""
+DIVISION = ("batch_size", "accumulation", "table_placement")
+"""Settings that a resumed run need not share either: how an update and a table are divided. The product of the first two and
+the number of processes has to be the same."""
 
 
 @dataclass(frozen=True)
@@ -83,26 +91,31 @@ def fit(
 
     Raises:
         TrainingError: if the loss is not finite, nothing is trainable, the text is shorter than a block or a block than
-            the host's context, a table is to be trained by several processes, the folder holds another run, a
-            checkpoint does not fit the run, or the disk is full.
+            the host's context, the folder holds another run, a checkpoint does not fit the run, or the disk is full.
     """
     attachment = attachment_of(model) if attachment is None else attachment
     accelerator = make_accelerator(config)
     is_main, num_processes = accelerator.is_main_process, accelerator.num_processes
     _check_context(model, config.block_length)
+    require_text_for_all(num_processes, stream.counts.tokens, config.block_length)
     sampler = BlockSampler(
         stream, config.block_length, config.batch_size, config.seed, accelerator.process_index, num_processes
     )
-    optimizers = make_optimizers(model, attachment, config, num_processes)
-    tokens_per_step = config.batch_size * config.accumulation * config.block_length * num_processes
+    sharding = Sharding(attachment, config.table_placement, accelerator)
+    optimizers = make_optimizers(model, attachment, config)
+    blocks_per_step = config.batch_size * config.accumulation * num_processes
+    tokens_per_step = blocks_per_step * config.block_length
     with (
         Updater(accelerator, model, optimizers, config.clip_norm, config.clip_table) as updater,
         seeded(config.seed + accelerator.process_index),
     ):
-        shared = {"text": stream.identity, "fit": lasting(config), "processes": num_processes, **(facts or {})}
-        state = RunState(model, attachment, optimizers, shared, TextPlace(sampler, config.accumulation))
+        shared = {"text": stream.identity, "fit": lasting(config), BLOCKS_PER_UPDATE: blocks_per_step, **(facts or {})}
+        require_same_everywhere(accelerator, shared)
+        place = TextPlace(sampler, config.accumulation)
+        state = RunState(model, attachment, optimizers, shared, sharding, accelerator, place)
         checkpoints = folder / CHECKPOINTS_FOLDER
         first_step = state.resume(checkpoints) if resume else state.begin(checkpoints)
+        require_same_everywhere(accelerator, {"newest checkpoint": first_step})
         if on_start is not None:
             on_start()
         with disk_errors(str(folder), "nothing was trained"):
@@ -133,7 +146,7 @@ def fit(
                         "learning_rate": config.learning_rate * factor,
                     }
                     line["tokens_per_second"] = (done - first_step) * tokens_per_step / clock.seconds()
-                    metrics.write(line | _bits_per_byte(loss, batches, token_lengths) | _gates(attachment))
+                    metrics.write(line | _bits_per_byte(accelerator, loss, batches, token_lengths) | _gates(attachment))
                     progress.set_postfix(loss=f"{loss:.3f}", refresh=False)
                 with clock.paused():
                     if evaluate is not None and (last or _is_due(done, config.evaluate_every)):
@@ -143,16 +156,17 @@ def fit(
                     saves = config.save_every > 0 and (last or _is_due(done, config.save_every))
                     if last or saves:
                         state.refuse_broken(done)
-                    if saves and is_main:
-                        save_checkpoint(checkpoints, state.checkpoint(done))
+                    if saves:
+                        _save(checkpoints, state.checkpoint(done), is_main)
         seconds = clock.seconds()
+    sharding.end()
     num_new = (config.num_steps - first_step) * tokens_per_step
     return FitResult(config.num_steps, config.num_steps * tokens_per_step, seconds, num_new / seconds, metrics.lines)
 
 
 def lasting(config: FitConfig) -> dict[str, Any]:
-    """The settings that a resumed run must share: all but how often it reports."""
-    return {name: value for name, value in dataclasses.asdict(config).items() if name not in REPORTING}
+    """The settings that a resumed run must share: all but how often it reports, and how it divides an update."""
+    return {name: value for name, value in dataclasses.asdict(config).items() if name not in (*REPORTING, *DIVISION)}
 
 
 def _check_context(model: Any, block_length: int) -> None:
@@ -166,17 +180,24 @@ def _check_context(model: Any, block_length: int) -> None:
         )
 
 
+def _save(folder: Path, checkpoint: Checkpoint, is_main: bool) -> None:
+    if is_main:
+        save_checkpoint(folder, checkpoint)
+
+
 def _is_due(done: int, every: int) -> bool:
     return every > 0 and done % every == 0
 
 
-def _bits_per_byte(loss: float, batches: Sequence[Batch], token_lengths: Tensor | None) -> dict[str, float]:
-    """The training loss in bits per byte of the tokens that the batches predict, where these have bytes."""
+def _bits_per_byte(
+    accelerator: Accelerator, loss: float, batches: Sequence[Batch], token_lengths: Tensor | None
+) -> dict[str, float]:
+    """The training loss in bits per byte of the tokens that the batches of all processes predict, where these have bytes."""
     if token_lengths is None:
         return {}
     targets = torch.cat([torch.from_numpy(batch.input_ids[:, 1:]).flatten() for batch in batches])
-    num_bytes = int(token_lengths[targets].sum())
-    return {"bits_per_byte": loss / math.log(2) * targets.numel() / num_bytes} if num_bytes else {}
+    num_targets, num_bytes = sums(accelerator, targets.numel(), int(token_lengths[targets].sum()))
+    return {"bits_per_byte": loss / math.log(2) * num_targets / num_bytes} if num_bytes else {}
 
 
 def _gates(attachment: Attachment | None) -> dict[str, dict[str, float | None]]:

@@ -24,7 +24,7 @@ from tokagnostic.tokens.train_tokenizers import train_byte_level_bpe
 from tokagnostic.training.blocks import TextCounts
 from tokagnostic.training.checkpoint import disk_errors
 from tokagnostic.training.config import PretrainConfig
-from tokagnostic.training.fit import CHECKPOINTS_FOLDER, REPORTING, FitResult, fit
+from tokagnostic.training.fit import CHECKPOINTS_FOLDER, DIVISION, REPORTING, FitResult, fit
 from tokagnostic.training.hosts import fresh_llama, load_host, seeded
 from tokagnostic.training.metrics import METRICS_FILE
 from tokagnostic.training.plan import MemoryPlan, available_bytes, plan_updates, refuse_beyond, table_parts
@@ -155,7 +155,7 @@ def _without_reporting(values: dict[str, Any]) -> dict[str, Any]:
     kept = {name: value for name, value in values.items() if name not in ("output", "plan", "resume")}
     fit_values = kept.get("fit")
     if isinstance(fit_values, dict):
-        kept["fit"] = {name: value for name, value in fit_values.items() if name not in REPORTING}
+        kept["fit"] = {name: value for name, value in fit_values.items() if name not in (*REPORTING, *DIVISION)}
     text_values = kept.get("text")
     if isinstance(text_values, dict):
         kept["text"] = {name: value for name, value in text_values.items() if name != "processes"}

@@ -9,12 +9,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 
 from tokagnostic.errors import TrainingError
 from tokagnostic.host import Attachment
 from tokagnostic.memory.visits import Visits
 from tokagnostic.training.checkpoint import Checkpoint, checkpoints_in, load_newest
+from tokagnostic.training.processes import every_generator, sums, take_generator
+from tokagnostic.training.sharding import Sharding
 from tokagnostic.training.texts import TextPlace
 
 logger = logging.getLogger(__name__)
@@ -31,6 +34,8 @@ class RunState:
         attachment: the attached memory.
         optimizers: what updates them.
         facts: what a resumed run must share; JSON values, tuples allowed.
+        sharding: of the memory's tables.
+        accelerator: knows the other processes.
         text: where the run stands in its text.
     """
 
@@ -40,29 +45,32 @@ class RunState:
         attachment: Attachment | None,
         optimizers: Sequence[torch.optim.Optimizer],
         facts: Mapping[str, Any],
+        sharding: Sharding,
+        accelerator: Accelerator,
         text: TextPlace | None = None,
     ) -> None:
         self._model = model
         self._text = text
         self._optimizers = optimizers
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-        self._device = next(model.parameters()).device
         self._visits: list[Visits] = []
         if attachment is not None and not attachment.memory.frozen:
             self._visits = attachment.memory.visits
+        self._sharding = sharding
+        self._accelerator = accelerator
         self._facts: dict[str, Any] = json.loads(json.dumps(facts))
 
     def checkpoint(self, step: int) -> Checkpoint:
-        """The state after so many updates."""
-        tensors = module_tensors(self._model) | {"generator": torch.get_rng_state()}
-        if self._device.type == "cuda":
-            tensors["generator.cuda"] = torch.cuda.get_rng_state(self._device)
+        """The state after so many updates: in the first process of the whole run. All processes must call this."""
+        tensors = module_tensors(self._model)
         for optimizer in self._optimizers:
             tensors |= optimizer_tensors(optimizer, self._names)
         tensors |= {f"visits.{i}": visits.counts for i, visits in enumerate(self._visits)}
+        whole = {name: self._sharding.whole(name, tensor) for name, tensor in tensors.items()}
+        tensors = {name: tensor for name, tensor in whole.items() if tensor is not None}
         if self._text is not None:
             tensors |= self._text.tensors(step)
-        return Checkpoint(step, tensors, self._facts)
+        return Checkpoint(step, tensors | every_generator(self._accelerator), self._facts)
 
     def begin(self, folder: Path) -> int:
         """Start a run from the beginning; returns the updates done, 0.
@@ -82,6 +90,8 @@ class RunState:
     def resume(self, folder: Path) -> int:
         """Take up the newest checkpoint; returns the updates done, 0 where there is none.
 
+        How many processes wrote it does not matter, as long as an update takes as many blocks as before.
+
         Raises:
             TrainingError: if no checkpoint can be read, or the run that wrote it had other settings or other text.
         """
@@ -92,14 +102,13 @@ class RunState:
             return 0
         refuse_difference(f"a checkpoint in {folder}", checkpoint.facts, self._facts)
         self._go_to(checkpoint.step, checkpoint.tensors)
-        restore_module(self._model, checkpoint.tensors)
+        tensors = {name: self._sharding.own(name, tensor) for name, tensor in checkpoint.tensors.items()}
+        restore_module(self._model, tensors)
         for optimizer in self._optimizers:
-            restore_optimizer(optimizer, self._names, checkpoint.tensors)
+            restore_optimizer(optimizer, self._names, tensors)
         for i, visits in enumerate(self._visits):
-            visits.counts = _matching(checkpoint.tensors, f"visits.{i}", visits.counts.shape)
-        torch.set_rng_state(checkpoint.tensors["generator"])
-        if self._device.type == "cuda" and "generator.cuda" in checkpoint.tensors:
-            torch.cuda.set_rng_state(checkpoint.tensors["generator.cuda"], self._device)
+            visits.counts = _matching(tensors, f"visits.{i}", visits.counts.shape)
+        take_generator(self._accelerator, tensors)
         logger.info("resuming after step %d", checkpoint.step)
         return checkpoint.step
 
@@ -109,18 +118,20 @@ class RunState:
             self._text.go_to(step, tensors)
 
     def refuse_broken(self, step: int) -> None:
-        """Make sure that an update has left no parameter infinite or NaN.
+        """Make sure that an update has left no parameter infinite or NaN, in whichever process; all of them must call this.
 
         Raises:
-            TrainingError: naming the parameter and the step.
+            TrainingError: in every process, naming the parameter and the step.
         """
-        for name, tensor in module_tensors(self._model).items():
-            if tensor.is_floating_point() and not _is_finite(tensor):
-                raise TrainingError(
-                    f"the update of step {step} made {name} infinite or NaN",
-                    expected="finite parameters",
-                    remedy=REMEDY_FOR_DIVERGENCE,
-                )
+        tensors = module_tensors(self._model)
+        broken = [tensor.is_floating_point() and not _is_finite(tensor) for tensor in tensors.values()]
+        if any(counts := sums(self._accelerator, *broken)):
+            name = next(name for name, count in zip(tensors, counts, strict=True) if count)
+            raise TrainingError(
+                f"the update of step {step} made {name} infinite or NaN",
+                expected="finite parameters",
+                remedy=REMEDY_FOR_DIVERGENCE,
+            )
 
 
 def _is_finite(tensor: Tensor) -> bool:

@@ -12,10 +12,14 @@ from torch import Tensor, nn
 
 from tokagnostic.errors import TrainingError
 from tokagnostic.host import Attachment
+from tokagnostic.host.attach import attachment_of
+from tokagnostic.memory.visits import Visits
 from tokagnostic.training.clipping import clip_global_norm
 from tokagnostic.training.config import FitConfig
+from tokagnostic.training.exchange import exchange_gradients, trained_tables
 from tokagnostic.training.optim import dense_groups
 from tokagnostic.training.packing import Batch
+from tokagnostic.training.sharding import ShardedStore
 from tokagnostic.training.table_optimizers import make_table_optimizer
 
 logger = logging.getLogger(__name__)
@@ -24,12 +28,16 @@ logger = logging.getLogger(__name__)
 _REPLACED = ("forward", "_original_forward", "_is_accelerate_prepared", "_ddp_params_and_buffers_to_ignore")
 """What preparing a model, for mixed precision above all, sets on it."""
 
+_SHARDING = ("FSDP", "DEEPSPEED", "MEGATRON_LM")
+"""What would take a table apart like any weight, and gather it as a whole for every step."""
+
 
 def make_accelerator(config: FitConfig) -> Accelerator:
     """What knows the device, the precision and the other processes.
 
     Raises:
-        TrainingError: if the precision cannot be had here, or an earlier run of this process had another.
+        TrainingError: if the precision cannot be had here, an earlier run of this process had another, or the launch
+            asks to shard what is trained.
     """
     try:
         accelerator = Accelerator(mixed_precision=config.precision, gradient_accumulation_steps=config.accumulation)
@@ -45,24 +53,23 @@ def make_accelerator(config: FitConfig) -> Accelerator:
             expected="no or bf16 on a CPU",
             remedy="Set precision to one of these",
         )
+    kind = accelerator.distributed_type.value
+    if kind in _SHARDING:
+        raise TrainingError(
+            f"a launch with {kind}",
+            expected="plain data parallelism, which leaves tables to the exchange of the rows that were looked up",
+            remedy="Launch without it (accelerate launch --multi_gpu)",
+        )
     return accelerator
 
 
-def make_optimizers(
-    model: nn.Module, attachment: Attachment | None, config: FitConfig, num_processes: int = 1
-) -> list[torch.optim.Optimizer]:
+def make_optimizers(model: nn.Module, attachment: Attachment | None, config: FitConfig) -> list[torch.optim.Optimizer]:
     """AdamW for all that is dense, and after it the rule that is asked for, for the tables of a memory that is trained.
 
     Raises:
-        TrainingError: if nothing dense can be trained, or a table would be trained by several processes.
+        TrainingError: if nothing dense can be trained.
     """
     tables = [] if attachment is None else [p for p in attachment.memory.parameters() if p.requires_grad]
-    if tables and num_processes > 1:
-        raise TrainingError(
-            f"a trainable table in a run of {num_processes} processes",
-            expected="one process: sparse gradients cannot be exchanged between processes yet",
-            remedy="Run in one process, or freeze the memory",
-        )
     table_ids = {id(table) for table in tables}
     named = [(name, p) for name, p in model.named_parameters() if p.requires_grad and id(p) not in table_ids]
     if not named:
@@ -112,10 +119,23 @@ class Updater:
         self._clip_norm = clip_norm
         self._clip_table = clip_table
         self._trained = [[p for group in optimizer.param_groups for p in group["params"]] for optimizer in optimizers]
+        self._replicated: list[tuple[Tensor, Visits]] = []
+        self._shares: list[Tensor] = []
         if accelerator.num_processes > 1:
-            # What is frozen is equal everywhere. Sent around, a mapped table would be read and copied as a whole.
-            frozen = [name for name, parameter in model.named_parameters() if not parameter.requires_grad]
-            model._ddp_params_and_buffers_to_ignore = frozen  # type: ignore[assignment]
+            attachment = attachment_of(model)
+            tables = trained_tables(attachment)
+            own = {id(table) for table, _ in tables}
+            if attachment is not None and isinstance(attachment.memory.store, ShardedStore):
+                self._shares = [table for table, _ in tables]
+            else:
+                self._replicated = tables
+            # What is frozen is equal everywhere: sent around, a mapped table would be read and copied as a whole. Tables
+            # that are trained begin equal, and exchange the rows that were looked up, or each process has other rows.
+            model._ddp_params_and_buffers_to_ignore = [  # type: ignore[assignment]
+                name
+                for name, parameter in model.named_parameters()
+                if not parameter.requires_grad or id(parameter) in own
+            ]
         self._model, *self._optimizers = accelerator.prepare(model, *optimizers)
         # Preparing gives optimizers new groups: only those that they have afterwards are heeded.
         self._groups = [group for optimizer in optimizers for group in optimizer.param_groups]
@@ -129,9 +149,15 @@ class Updater:
             vars(self._plain).pop(name, None)
         vars(self._plain).update(self._own)
         self._plain.eval()
+        for _table, visits in self._replicated:
+            visits.take_recent(keep=False)
 
     def update(self, batches: Sequence[Batch], rate_factor: float) -> float:
-        """Add up the gradients of the batches and step once; returns the mean loss in nats per token."""
+        """Add up the gradients of the batches and step once.
+
+        Returns:
+            The mean loss of all processes in nats per token, the same in each: where one finds it broken, all do.
+        """
         for group, peak in zip(self._groups, self._peak_rates, strict=True):
             group["lr"] = peak * rate_factor
         self._model.train()
@@ -141,18 +167,20 @@ class Updater:
                 # Without use_cache=False transformers would let packed documents attend to each other.
                 loss = self._model(**_inputs(batch, self._accelerator.device), use_cache=False).loss
                 self._accelerator.backward(loss)
+                if self._accelerator.sync_gradients:
+                    exchange_gradients(self._replicated)
                 if self._accelerator.sync_gradients and self._clip_norm > 0:
                     self._clip()
                 for optimizer in self._optimizers:
                     optimizer.step()
                     optimizer.zero_grad()
             losses.append(loss.detach())
-        return float(torch.stack(losses).mean())
+        return float(self._accelerator.reduce(torch.stack(losses).mean(), "mean"))
 
     def _clip(self) -> None:
         if self._clip_table:
             self._accelerator.unscale_gradients()
-            clip_global_norm(chain.from_iterable(self._trained), self._clip_norm)
+            clip_global_norm(chain.from_iterable(self._trained), self._clip_norm, self._shares)
         else:
             self._accelerator.clip_grad_norm_(self._trained[0], self._clip_norm)
 
