@@ -126,18 +126,12 @@ def test_a_quantised_or_sharded_host_is_refused_and_left_as_it_was(
     assert attachment_of(changed) is None
 
 
-def sharded_at_the_root(host: PreTrainedModel) -> nn.Module:
-    return fully_shard(host, mesh=init_device_mesh("cpu", (1,)))
-
-
 def split_over_a_mesh(host: PreTrainedModel) -> nn.Module:
     plan = {"model.layers.*.mlp.up_proj": ColwiseParallel(), "model.layers.*.mlp.down_proj": RowwiseParallel()}
     return parallelize_module(host, init_device_mesh("cpu", (1,)), plan)
 
 
-@pytest.mark.parametrize(
-    "change", [sharded_by_layers, sharded_at_the_root, sharded_in_one_tensor, split_over_a_mesh, sharded_by_wrapping]
-)
+@pytest.mark.parametrize("change", [sharded_in_one_tensor, split_over_a_mesh, sharded_by_wrapping])
 def test_a_host_that_is_sharded_after_attaching_is_refused_at_the_next_call(
     host: PreTrainedModel, memory: NgramMemory, one_process: None, change: Callable[[PreTrainedModel], nn.Module]
 ) -> None:

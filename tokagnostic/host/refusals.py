@@ -56,11 +56,15 @@ def require_causal_model(model: nn.Module, layers: nn.ModuleList) -> None:
 
 
 def require_still_whole(model: nn.Module) -> None:
-    """Refuse a call of a host that was sharded after the memory was attached.
+    """Refuse a call of a host that was sharded after the memory was attached, in any way but by `fully_shard`.
+
+    That one makes weights whole where they compute; of the tables `require_unsharded_tables` takes care.
 
     Raises:
         HostError: naming the first part; nothing has been computed then.
     """
+    if any(_is_fully_sharded(module) for module in model.modules()):
+        return
     for found in _sharded_parts(model):
         raise HostError(
             f"{type(model).__name__} was sharded after the memory was attached: {found}",
@@ -109,8 +113,7 @@ def require_unsharded_tables(model: nn.Module, memory: NgramMemory) -> None:
     Raises:
         HostError: naming the setting that leaves tables out; nothing has been looked up then.
     """
-    # By name, as above.
-    if not any(kind.__name__ == "FSDPModule" for kind in type(model).__mro__):
+    if not _is_fully_sharded(model):
         return
     for module in model.modules():
         state_of: Any = getattr(module, "_get_fsdp_state", None)
@@ -122,6 +125,11 @@ def require_unsharded_tables(model: nn.Module, memory: NgramMemory) -> None:
                 expected="a table that is left out of the shards, whole in each process",
                 remedy="Call fully_shard with ignored_params=set(attachment.memory.parameters())",
             )
+
+
+def _is_fully_sharded(module: nn.Module) -> bool:
+    """Whether `fully_shard` was called on a module; told by a name, for importing it takes what few hosts need."""
+    return any(kind.__name__ == "FSDPModule" for kind in type(module).__mro__)
 
 
 def data_parallel_wrapper() -> Any:
