@@ -18,6 +18,8 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from tokagnostic.training.processes import end_processes
+
 ROOT = Path(__file__).resolve().parents[2]
 LIMIT = 60
 """Seconds that processes get to finish: those that wait for each other for ever are killed then, and the test fails."""
@@ -81,6 +83,7 @@ def _main() -> None:
     torch.set_num_threads(1)
     found = getattr(importlib.import_module("scenarios"), name)(**json.loads(arguments))
     save_file(found, Path(folder) / f"rank-{os.environ.get('RANK', '0')}.safetensors")
+    end_processes()
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from accelerate import Accelerator
 from torch import Tensor
 
@@ -94,3 +95,12 @@ def take_generator(accelerator: Accelerator, tensors: Mapping[str, Tensor]) -> N
         torch.set_rng_state(tensors[f"generator.{rank}"])
     if device.type == "cuda" and f"generator.cuda.{rank}" in tensors:
         torch.cuda.set_rng_state(tensors[f"generator.cuda.{rank}"], device)
+
+
+def end_processes() -> None:
+    """Take leave of the other processes, if there are any, as the last thing that a program does.
+
+    Threads that exchange numbers and are still there when an interpreter ends may abort it.
+    """
+    if dist.is_available() and dist.is_initialized():
+        dist.destroy_process_group()
