@@ -70,7 +70,9 @@ class TestProcesses:
 
     def test_one_that_dies_is_one_line_with_the_documents_in_hand(self, encoder: TextEncoder) -> None:
         encoded = encode_documents(numbered([Document(MEGABYTE, f"a.jsonl:{i}") for i in range(1, 41)]), encoder, 2)
-        with pytest.raises(WorkerError, match=r"one of 2 encoding processes died .*a\.jsonl:\d+ and a\.jsonl:") as caught:
+        with pytest.raises(
+            WorkerError, match=r"one of 2 encoding processes died .*a\.jsonl:\d+ and a\.jsonl:"
+        ) as caught:
             for i, _ in enumerate(encoded):
                 if i == 3:
                     for child in multiprocessing.active_children():

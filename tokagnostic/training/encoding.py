@@ -167,7 +167,9 @@ _encoder: list[TextEncoder] = []
 
 
 def _start(spec: str) -> None:
-    os.environ["TOKENIZERS_PARALLELISM"] = "false"
+    os.putenv(
+        "TOKENIZERS_PARALLELISM", "false"
+    )  # as many processes with a thread for each core would be in each other's way
     _spec[:] = [spec]
     threading.Thread(target=_end_with_parent, daemon=True).start()
 
