@@ -77,6 +77,19 @@ def test_a_missing_column_and_one_that_is_no_text_are_named(tmp_path: Path, hub:
     assert [document.data for document in Corpus(CorpusConfig(data, text_field="content"))] == [b"a"]
 
 
+@pytest.mark.parametrize("hub", [False, True], ids=["parquet", "hub"])
+@pytest.mark.parametrize("policy", ["error", "skip", "replace"])
+def test_a_column_of_lists_is_no_text_under_any_policy(tmp_path: Path, hub: bool, policy: str) -> None:
+    """D-02: not one row of it can be mended, so nothing is skipped in silence."""
+    path = write_parquet(tmp_path / "train.parquet", pa.array([["a", "b"], ["c"]]))
+    config = CorpusConfig((f"hf:{tmp_path}" if hub else str(path),), on_bad_document=policy)
+    with pytest.raises(
+        CorpusError, match=r"text column of type list<.*> in .*; expected a column of strings"
+    ) as caught:
+        list(Corpus(config))
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("data", [b"", b"no parquet", b"PAR1" + bytes(50)], ids=["empty", "text", "cut"])
 def test_a_damaged_parquet_file_is_a_source_error(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "a.parquet").write_bytes(data)

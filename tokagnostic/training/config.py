@@ -121,8 +121,8 @@ class TextConfig:
     """A number for each entry of the corpus' data, in order: its share of the tokens. Each is then read by itself, all of
     it once per epoch of its own; unset: one text, in the order given."""
     processes: int = 0
-    """Processes that encode, each on one core; 0: this one, on the threads of the tokenizer's library, which is faster
-    for tokenizers that have them."""
+    """Processes that encode, each on one core; 0: this one, on the threads of the tokenizer's library, which is about as
+    fast on few cores."""
 
     def __post_init__(self) -> None:
         require_whole("shuffle_buffer", self.shuffle_buffer, 0)
