@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
+from accelerate import Accelerator
 from torch import Tensor, nn
 
 from tokagnostic.errors import TrainingError
@@ -23,10 +25,11 @@ from tokagnostic.training.metrics import METRICS_FILE, Clock, MetricsLog
 from tokagnostic.training.optim import warmup_cosine
 from tokagnostic.training.packing import Batch, BlockSampler, TokenStream
 from tokagnostic.training.state import REMEDY_FOR_DIVERGENCE, RunState
+from tokagnostic.training.stopping import RunStopped, StopRequest
 from tokagnostic.training.updating import Updater, make_accelerator, make_optimizers
 
 CHECKPOINTS_FOLDER = "checkpoints"
-REPORTING = ("log_every", "evaluate_every", "save_every")
+REPORTING = ("log_every", "evaluate_every", "save_every", "keep")
 """Settings that a resumed run need not share."""
 
 
@@ -83,6 +86,8 @@ def fit(
         TrainingError: if the loss is not finite, nothing is trainable, the text is shorter than a block or a block than
             the host's context, a table is to be trained by several processes, the folder holds another run, a
             checkpoint does not fit the run, or the disk is full.
+        RunStopped: if SIGTERM or SIGINT has come: the step was finished and saved, whatever `save_every` says. A second
+            SIGINT does not wait for that.
     """
     attachment = attachment_of(model) if attachment is None else attachment
     accelerator = make_accelerator(config)
@@ -95,6 +100,7 @@ def fit(
     tokens_per_step = config.batch_size * config.accumulation * config.block_length * num_processes
     with (
         Updater(accelerator, model, optimizers, config.clip_norm, config.clip_table) as updater,
+        StopRequest() as request,
         seeded(config.seed + accelerator.process_index),
     ):
         shared = {"text": stream.digest, "fit": lasting(config), "processes": num_processes, **(facts or {})}
@@ -138,11 +144,18 @@ def fit(
                         model.eval()
                         metrics.write({"step": done, "tokens": tokens, "held_out_bits_per_byte": evaluate()})
                         model.train()
-                    saves = config.save_every > 0 and (last or _is_due(done, config.save_every))
+                    stops = not last and _is_asked_to_stop(request, accelerator)
+                    saves = stops or (config.save_every > 0 and (last or _is_due(done, config.save_every)))
                     if last or saves:
                         state.refuse_broken(done)
                     if saves and is_main:
-                        save_checkpoint(checkpoints, state.checkpoint(done))
+                        save_checkpoint(checkpoints, state.checkpoint(done), config.keep)
+                    if stops:
+                        raise RunStopped(
+                            request.number or signal.SIGTERM,
+                            f"after step {done:,} of {config.num_steps:,}, which is saved in {checkpoints}; "
+                            "give the same command with --resume to go on",
+                        )
         seconds = clock.seconds()
     num_new = (config.num_steps - first_step) * tokens_per_step
     return FitResult(config.num_steps, config.num_steps * tokens_per_step, seconds, num_new / seconds, metrics.lines)
@@ -162,6 +175,14 @@ def _check_context(model: Any, block_length: int) -> None:
             expected="blocks that fit the context",
             remedy=f"Set block_length to {context} or less",
         )
+
+
+def _is_asked_to_stop(request: StopRequest, accelerator: Accelerator) -> bool:
+    """Whether a signal has reached any of the processes, which all end after the same step or wait for ever."""
+    if accelerator.num_processes == 1:
+        return request.number != 0
+    asked = torch.tensor([float(request.number != 0)], device=accelerator.device)
+    return bool(accelerator.reduce(asked, "sum") > 0)
 
 
 def _is_due(done: int, every: int) -> bool:
