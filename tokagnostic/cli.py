@@ -40,9 +40,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
         sys.stdout.flush()
     except TokagnosticError as error:
         _fail(str(error))
-    except KeyboardInterrupt:
-        print("tokagnostic: interrupted; what was reported as saved is intact", file=sys.stderr)
-        sys.exit(130)
+    except KeyboardInterrupt as stop:
+        print(f"tokagnostic: {str(stop) or 'interrupted; what was reported as saved is intact'}", file=sys.stderr)
+        sys.exit(getattr(stop, "exit_code", 130))
     except BrokenPipeError:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

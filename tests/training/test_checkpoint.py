@@ -46,6 +46,12 @@ class TestSaving:
         newest = load_newest(tmp_path)
         assert newest is not None and newest.step == 100_000_000
 
+    @pytest.mark.parametrize("num_kept", [1, 2, 3, 9])
+    def test_as_many_stay_as_are_asked_for(self, tmp_path: Path, num_kept: int) -> None:
+        for step in range(1, 6):
+            save_checkpoint(tmp_path, make(step), num_kept)
+        assert names(tmp_path) == [f"step-{step:08d}" for step in range(1, 6)][-num_kept:]
+
     def test_nothing_executable_is_written(self, tmp_path: Path) -> None:
         path = save_checkpoint(tmp_path, make(1))
         assert names(path) == ["facts.json", "state.safetensors"]

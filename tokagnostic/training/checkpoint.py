@@ -23,7 +23,7 @@ from tokagnostic.errors import TrainingError
 logger = logging.getLogger(__name__)
 
 NUM_KEPT = 2
-"""Checkpoints that stay: the newest, and the one before it in case the newest is damaged."""
+"""Checkpoints that stay if nothing else is asked for: the newest, and the one before it in case the newest is damaged."""
 FILE_ERRORS = (OSError, SafetensorError)
 """What a disk raises, or the library that reads and writes its files."""
 STATE_FILE = "state.safetensors"
@@ -45,12 +45,13 @@ class Checkpoint:
     """What must agree for the run to go on: JSON values."""
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, num_kept: int = NUM_KEPT) -> Path:
     """Write a checkpoint under its final name in one rename, then remove the oldest and what a killed run left.
 
     Args:
         folder: where the run's checkpoints lie.
         checkpoint: what to write.
+        num_kept: checkpoints that stay, the newest and those before it, 1 or more.
 
     Raises:
         TrainingError: if it cannot be written; nothing is left under the final name.
@@ -73,7 +74,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> Path:
             _flush_to_disk(folder)
         finally:
             shutil.rmtree(partial, ignore_errors=True)
-        for old in checkpoints_in(folder)[:-NUM_KEPT]:
+        for old in checkpoints_in(folder)[:-num_kept]:
             shutil.rmtree(old)
     return final
 

@@ -27,6 +27,7 @@ _LEAST_WHOLE = {
     "log_every": 1,
     "evaluate_every": 0,
     "save_every": 0,
+    "keep": 1,
 }
 _LARGEST = {
     "learning_rate": math.inf,
@@ -82,7 +83,9 @@ class FitConfig:
     evaluate_every: int = 0
     """Updates between two evaluations on held-out text; 0: only at the end."""
     save_every: int = 500
-    """Updates between two checkpoints; 0: none."""
+    """Updates between two checkpoints; 0: none, but for the one that a run leaves when a signal stops it."""
+    keep: int = 2
+    """Checkpoints that stay, the newest and those before it; with 1 there is nothing to fall back to."""
 
     def __post_init__(self) -> None:
         for name, smallest in _LEAST_WHOLE.items():

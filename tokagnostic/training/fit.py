@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import signal
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,13 +28,14 @@ from tokagnostic.training.packing import Batch, BlockSampler
 from tokagnostic.training.processes import require_same_everywhere, require_text_for_all, sums
 from tokagnostic.training.sharding import Sharding
 from tokagnostic.training.state import REMEDY_FOR_DIVERGENCE, RunState
+from tokagnostic.training.stopping import RunStopped, StopRequest
 from tokagnostic.training.texts import TextPlace
 from tokagnostic.training.updating import Updater, make_accelerator, make_optimizers
 
 CHECKPOINTS_FOLDER = "checkpoints"
 BLOCKS_PER_UPDATE = "batch_size * accumulation * processes"
 """Name of what decides which text an update takes, as a user can set it."""
-REPORTING = ("log_every", "evaluate_every", "save_every")
+REPORTING = ("log_every", "evaluate_every", "save_every", "keep")
 """Settings that a resumed run need not share."""
 DIVISION = ("batch_size", "accumulation", "table_placement")
 """Settings that a resumed run need not share either: how an update and a table are divided. The product of the first two and
@@ -91,7 +93,10 @@ def fit(
 
     Raises:
         TrainingError: if the loss is not finite, nothing is trainable, the text is shorter than a block or a block than
-            the host's context, the folder holds another run, a checkpoint does not fit the run, or the disk is full.
+            the host's context, the folder holds another run, a
+            checkpoint does not fit the run, or the disk is full.
+        RunStopped: if SIGTERM or SIGINT has come: the step was finished and saved, whatever `save_every` says. A second
+            SIGINT does not wait for that.
     """
     attachment = attachment_of(model) if attachment is None else attachment
     accelerator = make_accelerator(config)
@@ -107,6 +112,7 @@ def fit(
     tokens_per_step = blocks_per_step * config.block_length
     with (
         Updater(accelerator, model, optimizers, config.clip_norm, config.clip_table) as updater,
+        StopRequest() as request,
         seeded(config.seed + accelerator.process_index),
     ):
         shared = {"text": stream.identity, "fit": lasting(config), BLOCKS_PER_UPDATE: blocks_per_step, **(facts or {})}
@@ -153,11 +159,18 @@ def fit(
                         model.eval()
                         metrics.write({"step": done, "tokens": tokens, "held_out_bits_per_byte": evaluate()})
                         model.train()
-                    saves = config.save_every > 0 and (last or _is_due(done, config.save_every))
+                    stops = not last and _is_asked_to_stop(request, accelerator)
+                    saves = stops or (config.save_every > 0 and (last or _is_due(done, config.save_every)))
                     if last or saves:
                         state.refuse_broken(done)
                     if saves:
-                        _save(checkpoints, state.checkpoint(done), is_main)
+                        _save(checkpoints, state.checkpoint(done), config.keep, is_main)
+                    if stops:
+                        raise RunStopped(
+                            request.number or signal.SIGTERM,
+                            f"after step {done:,} of {config.num_steps:,}, which is saved in {checkpoints}; "
+                            "give the same command with --resume to go on",
+                        )
         seconds = clock.seconds()
     sharding.end()
     num_new = (config.num_steps - first_step) * tokens_per_step
@@ -180,9 +193,17 @@ def _check_context(model: Any, block_length: int) -> None:
         )
 
 
-def _save(folder: Path, checkpoint: Checkpoint, is_main: bool) -> None:
+def _save(folder: Path, checkpoint: Checkpoint, num_kept: int, is_main: bool) -> None:
     if is_main:
-        save_checkpoint(folder, checkpoint)
+        save_checkpoint(folder, checkpoint, num_kept)
+
+
+def _is_asked_to_stop(request: StopRequest, accelerator: Accelerator) -> bool:
+    """Whether a signal has reached any of the processes, which all end after the same step or wait for ever."""
+    if accelerator.num_processes == 1:
+        return request.number != 0
+    asked = torch.tensor([float(request.number != 0)], device=accelerator.device)
+    return bool(accelerator.reduce(asked, "sum") > 0)
 
 
 def _is_due(done: int, every: int) -> bool:

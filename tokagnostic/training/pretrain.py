@@ -36,6 +36,7 @@ from tokagnostic.training.run import (
     TOKENIZER_FOLDER,
 )
 from tokagnostic.training.state import refuse_difference
+from tokagnostic.training.stopping import StopRequest, stopping_before_training
 from tokagnostic.training.texts import load_text
 from tokagnostic.training.updating import make_accelerator
 
@@ -60,19 +61,21 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
 
     Raises:
         TokagnosticError: if a source is missing, the text is empty, the folder holds another run, or training fails.
+        RunStopped: if SIGTERM or SIGINT has come before the last step was done; all steps done are saved.
     """
     folder = Path(config.output)
-    process = make_accelerator(config.fit)
-    begun = _begun(folder, config)
-    process.wait_for_everyone()
-    if begun and (folder / RESULT_FILE).is_file():
-        logger.info("%s is finished: nothing is left to do", folder)
-        return _read_json(folder / RESULT_FILE)
-    refuse_beyond(MemoryPlan(str(process.device), table_parts(config), available_bytes(process.device)), config)
-    encoder = _tokenizer(config)
-    # The memory before the text: a wrong file is told at once, a long text takes minutes.
-    attachment, memory_facts = _assemble(config, encoder)
-    text = load_text(config.corpus, config.text, encoder, process.is_main_process)
+    with stopping_before_training():
+        process = make_accelerator(config.fit)
+        begun = _begun(folder, config)
+        process.wait_for_everyone()
+        if begun and (folder / RESULT_FILE).is_file():
+            logger.info("%s is finished: nothing is left to do", folder)
+            return _read_json(folder / RESULT_FILE)
+        refuse_beyond(MemoryPlan(str(process.device), table_parts(config), available_bytes(process.device)), config)
+        encoder = _tokenizer(config)
+        # The memory before the text: a wrong file is told at once, a long text takes minutes.
+        attachment, memory_facts = _assemble(config, encoder)
+        text = load_text(config.corpus, config.text, encoder, process.is_main_process)
 
     def record() -> None:
         if process.is_main_process and not begun:
@@ -93,7 +96,8 @@ def pretrain(config: PretrainConfig) -> dict[str, Any]:
     )
     facts = _facts(config, encoder, text.counts, result)
     if process.is_main_process:
-        with disk_errors(f"the results in {folder}", "the checkpoints are intact"):
+        # The work of the whole run takes seconds to write: a signal waits for that.
+        with StopRequest(), disk_errors(f"the results in {folder}", "the checkpoints are intact"):
             _save(config, folder, attachment, encoder, facts)
     process.wait_for_everyone()
     return facts

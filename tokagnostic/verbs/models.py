@@ -10,6 +10,7 @@ from typing import Any
 from tokagnostic.flags import parse_flags
 from tokagnostic.outputs import check_figure, check_output, write_config_beside, write_result
 from tokagnostic.progress import progress_bar
+from tokagnostic.training.stopping import stopping_before_training
 from tokagnostic.verbs.answer import Answer
 
 
@@ -32,26 +33,29 @@ def demo(arguments: Sequence[str]) -> Answer:
 
 def pretrain(arguments: Sequence[str]) -> Answer:
     """Train a host together with a fresh memory."""
-    from tokagnostic.training.config import PretrainConfig
+    with stopping_before_training():
+        from tokagnostic.training.config import PretrainConfig
 
-    config, as_json = parse_flags(PretrainConfig, arguments, "pretrain")
+        config, as_json = parse_flags(PretrainConfig, arguments, "pretrain")
     return _train(config, as_json)
 
 
 def attach(arguments: Sequence[str]) -> Answer:
     """Train a reader of a frozen memory file in a host with any tokenizer."""
-    from tokagnostic.training.config import AttachConfig
+    with stopping_before_training():
+        from tokagnostic.training.config import AttachConfig
 
-    config, as_json = parse_flags(AttachConfig, arguments, "attach")
+        config, as_json = parse_flags(AttachConfig, arguments, "attach")
     return _train(config, as_json)
 
 
 def _train(config: Any, as_json: bool) -> Answer:
     check_output(config.output, is_folder=True)
-    from tokagnostic.training.plan import refuse_beyond
-    from tokagnostic.training.pretrain import plan
-    from tokagnostic.training.pretrain import pretrain as run_pretrain
-    from tokagnostic.training.processes import end_processes
+    with stopping_before_training():
+        from tokagnostic.training.plan import refuse_beyond
+        from tokagnostic.training.pretrain import plan
+        from tokagnostic.training.pretrain import pretrain as run_pretrain
+        from tokagnostic.training.processes import end_processes
 
     if config.plan:
         planned = plan(config)
