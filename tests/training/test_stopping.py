@@ -161,7 +161,7 @@ class TestFit:
 
 
 class TestPretrain:
-    @pytest.mark.parametrize("function", ["_tokenizer", "_assemble", "_encode"])
+    @pytest.mark.parametrize("function", ["_tokenizer", "_assemble", "load_text"])
     def test_while_inputs_are_read_nothing_is_written(
         self, config: PretrainConfig, monkeypatch: pytest.MonkeyPatch, function: str
     ) -> None:
