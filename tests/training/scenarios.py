@@ -27,6 +27,7 @@ from tokagnostic.tokens.encoder import TextEncoder
 from tokagnostic.training.exchange import exchange_gradients, trained_tables
 from tokagnostic.training.hosts import fresh_llama, seeded
 from tokagnostic.training.packing import Batch, TokenStream
+from tokagnostic.training.processes import ending_processes
 from tokagnostic.training.sharding import Sharding
 from tokagnostic.training.updating import Updater, make_accelerator, make_optimizers
 
@@ -143,7 +144,7 @@ def fitted(
 def disagreeing(tokenizer: str, folder: str) -> dict[str, Tensor]:
     """What each process is told when they are started with different seeds, as bytes."""
     with pytest.raises(TrainingError) as caught:
-        build(tokenizer).fit(Path(folder), dataclasses.replace(FIT, seed=world()[0]))
+        ending_processes(lambda: build(tokenizer).fit(Path(folder), dataclasses.replace(FIT, seed=world()[0])))
     return {"message": torch.tensor(list(str(caught.value).encode()), dtype=torch.uint8)}
 
 

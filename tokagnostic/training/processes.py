@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import json
 import logging
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar
 
 import torch
 import torch.distributed as dist
 from accelerate import Accelerator
 from torch import Tensor
 
-from tokagnostic.errors import TrainingError
+from tokagnostic.errors import TokagnosticError, TrainingError
 
 logger = logging.getLogger(__name__)
+
+Result = TypeVar("Result")
 
 
 def require_same_everywhere(accelerator: Accelerator, facts: Mapping[str, Any]) -> None:
@@ -97,10 +100,18 @@ def take_generator(accelerator: Accelerator, tensors: Mapping[str, Tensor]) -> N
         torch.cuda.set_rng_state(tensors[f"generator.cuda.{rank}"], device)
 
 
-def end_processes() -> None:
-    """Take leave of the other processes, if there are any, as the last thing that a program does.
+def ending_processes(run: Callable[[], Result]) -> Result:
+    """Do the last thing that a program does with other processes, if there are any, and take leave of them.
 
-    Threads that exchange numbers and are still there when an interpreter ends may abort it.
+    Threads that exchange numbers and are still there when an interpreter ends may abort it. They end with the last that
+    holds their group: after an error these are the frames that it came through, which are let go of.
     """
-    if dist.is_available() and dist.is_initialized():
-        dist.destroy_process_group()
+    try:
+        return run()
+    except TokagnosticError as error:
+        error.__context__ = None
+        raise error.with_traceback(None) from None
+    finally:
+        if dist.is_available() and dist.is_initialized():
+            dist.destroy_process_group()
+            gc.collect()

@@ -55,14 +55,13 @@ def _train(config: Any, as_json: bool) -> Answer:
         from tokagnostic.training.plan import refuse_beyond
         from tokagnostic.training.pretrain import plan
         from tokagnostic.training.pretrain import pretrain as run_pretrain
-        from tokagnostic.training.processes import end_processes
+        from tokagnostic.training.processes import ending_processes
 
     if config.plan:
         planned = plan(config)
         refuse_beyond(planned, config)
         return Answer(planned.to_dict(), planned.to_text(), as_json)
-    facts = run_pretrain(config)
-    end_processes()
+    facts = ending_processes(lambda: run_pretrain(config))
     text = (
         f"{config.output}: {facts['steps']:,} steps, {facts['tokens_seen']:,} tokens at "
         f"{facts['tokens_per_second']:,.0f} tokens/s, final loss {facts['final_loss']:.4f} nats per token"
