@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import copy
+
 import numpy as np
 import pytest
 import torch
@@ -83,6 +85,33 @@ class TestTableStore:
 
 
 class TestVisits:
+    @given(st.lists(st.lists(st.integers(-1, 9), max_size=12), max_size=6), st.integers(0, 5))
+    def test_rows_written_are_counted_as_they_come(self, calls: list[list[int]], first_look: int) -> None:
+        visits, seen = Visits(10), set()
+        for i, rows in enumerate(calls):
+            if i >= first_look:
+                assert visits.num_written() == len(seen)
+            assert visits.written(torch.arange(10)).nonzero().flatten().tolist() == sorted(seen)
+            visits.count(torch.tensor(rows, dtype=torch.int64))
+            seen |= set(rows) - {-1}
+        assert visits.num_written() == len(seen)
+        visits.counts = torch.tensor([0, 2])
+        assert visits.num_written() == 1
+
+    def test_of_a_file_only_the_rows_that_are_asked_for_are_read(self) -> None:
+        saved = torch.tensor([7, 0, SATURATED]).to(torch.uint32)
+        visits = Visits(3, saved=saved)
+        assert visits.written(torch.tensor([2, 1, 0, 2])).tolist() == [True, False, True, True]
+        assert visits._counts is None
+
+    def test_a_copy_counts_on(self) -> None:
+        visits = Visits(3, saved=torch.tensor([7, 0, 0]).to(torch.uint32))
+        visits.take_recent()
+        copied = copy.deepcopy(visits)
+        copied.count(torch.tensor([1, 1]))
+        assert copied.counts.tolist() == [7, 2, 0] and visits.counts.tolist() == [7, 0, 0]
+        assert copied.take_recent().tolist() == []
+
     def test_each_occurrence_counts_once_and_no_window_counts_nothing(self):
         visits = Visits(5)
         visits.count(torch.tensor([[0, 3, 3], [-1, 3, -1]]))

@@ -6,19 +6,22 @@ import logging
 import math
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 from accelerate import Accelerator, DistributedType
 from safetensors.torch import load_file
-from setups import FIT, TABLE, Setup, change, lines_of
+from setups import FIT, LINES, TABLE, Setup, change, lines_of, steps_of
 from torch import nn
 
+from tokagnostic.corpus import Corpus, CorpusConfig
 from tokagnostic.errors import InvalidValueError, TrainingError
 from tokagnostic.training import checkpoint as checkpoint_module
 from tokagnostic.training.fit import fit
-from tokagnostic.training.packing import TokenStream
+from tokagnostic.training.packing import BlockSampler, TokenStream
 from tokagnostic.training.processes import require_text_for_all
+from tokagnostic.training.streamed_text import StreamedText
 
 
 class TestRefusals:
@@ -34,13 +37,60 @@ class TestRefusals:
             return 1.0
 
         with pytest.raises(
-            TrainingError, match=r"loss nan at step 7; expected a finite loss.* another folder"
+            TrainingError, match=r"loss nan at step 7 .* expected a finite loss.* another folder"
         ) as caught:
             setup.fit(tmp_path, change(FIT, save_every=4, evaluate_every=3), evaluate=poison)
-        assert "\n" not in str(caught.value)
+        message = str(caught.value)
+        assert "\n" not in message and "model.model.norm.weight is infinite or NaN" in message
+        assert f"nothing was updated, the last checkpoint is {tmp_path / 'checkpoints' / 'step-00000004'}" in message
         state = checkpoint_module.load_newest(tmp_path / "checkpoints")
         assert state is not None and state.step == 4
         assert all(torch.isfinite(tensor).all() for tensor in state.tensors.values() if tensor.is_floating_point())
+
+    @pytest.mark.parametrize("streamed", [False, True], ids=["in memory", "streamed"])
+    def test_a_loss_that_is_not_finite_updates_nothing_and_names_its_text(
+        self, setup: Setup, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, streamed: bool
+    ) -> None:
+        """A text that breaks the loss, of finite parameters, in the second batch of the third update."""
+        settings = change(FIT, accumulation=2)
+        if streamed:
+            (tmp_path / "text.txt").write_text("\n".join(LINES))
+            corpus = Corpus(CorpusConfig(data=(str(tmp_path / "text.txt"),), documents="line"))
+            setup.stream = StreamedText(corpus, setup.encoder, 7)  # type: ignore[assignment]
+        calls, before = [0], {}
+        forward = setup.model.forward
+
+        def break_sixth(*arguments: Any, **named: Any) -> Any:
+            output = forward(*arguments, **named)
+            calls[0] += 1
+            if calls[0] == 5:
+                before.update(setup.tensors())
+            if calls[0] == 6:
+                output.loss = output.loss * math.inf
+            return output
+
+        monkeypatch.setattr(setup.model, "forward", break_sixth)
+        with pytest.raises(
+            TrainingError, match=r"loss inf at step 3 on blocks 10 to 11 of the text \(.*no checkpoint"
+        ) as caught:
+            setup.fit(tmp_path / "run", settings)
+        message = str(caught.value)
+        assert "all trained parameters are finite" in message and "Look at that text" in message and "\n" not in message
+        after = setup.tensors()
+        changed = [name for name in before if not torch.equal(before[name], after[name])]
+        assert calls[0] == 6 and changed == ["visits.0"]
+        assert all(parameter.grad is None for parameter in setup.model.parameters())
+        assert steps_of(tmp_path / "run") == [1, 2]
+        named = message.split("of the text (")[1].split(")")[0].split(" and ")[0].split(", ")
+        sampler = BlockSampler(setup.stream, settings.block_length, settings.batch_size, settings.seed)
+        texts = [
+            setup.encoder.token_bytes.join(row.tolist()) for row in [sampler.batch(i) for i in range(6)][5].input_ids
+        ]
+        sources = {f"{tmp_path / 'text.txt'}:{i + 1}": line for i, line in enumerate(LINES)}
+        for name in named:
+            line = sources[name] if streamed else LINES[int(name.removeprefix("document "))]
+            pieces = [line[i : i + 5].encode() for i in range(len(line) - 4)]
+            assert any(piece in text for piece in pieces for text in texts), name
 
     def test_an_update_that_poisons_a_parameter_is_not_saved(self, setup: Setup, tmp_path: Path) -> None:
         """The loss of a step is that before its update: an update that blows up shows in the parameters first."""

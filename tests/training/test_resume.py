@@ -17,7 +17,8 @@ from tokagnostic.training.packing import TokenStream
 
 
 def without_speed(lines: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    return [{name: value for name, value in line.items() if name != "tokens_per_second"} for line in lines]
+    timed = ("tokens_per_second", "bytes_per_second", "seconds_left")
+    return [{name: value for name, value in line.items() if name not in timed} for line in lines]
 
 
 class Stop(Exception):

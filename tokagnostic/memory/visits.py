@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cached_property
-
 import torch
 from torch import Tensor
 
@@ -25,18 +23,44 @@ class Visits:
     def __init__(self, num_rows: int, saved: Tensor | None = None) -> None:
         self._num_rows = num_rows
         self._saved = saved
+        self._counts: Tensor | None = None
+        self._num_written: int | None = None
         self._recent: list[Tensor] | None = None
 
-    @cached_property
+    @property
     def counts(self) -> Tensor:
         """Visits per row, int64 [R]."""
-        if self._saved is None:
-            return torch.zeros(self._num_rows, dtype=torch.int64)
-        return self._saved.to(torch.int64)
+        if self._counts is None:
+            if self._saved is None:
+                self._counts = torch.zeros(self._num_rows, dtype=torch.int64)
+            else:
+                self._counts = self._saved.to(torch.int64)
+        return self._counts
+
+    @counts.setter
+    def counts(self, counts: Tensor) -> None:
+        self._counts, self._num_written = counts, None
 
     def __getstate__(self) -> dict[str, object]:
         # Not as they are in a file: torch does not read uint32 back from every kind of pickle.
-        return {"_num_rows": self._num_rows, "_saved": None, "counts": self.counts}
+        return {**vars(self), "_saved": None, "_counts": self.counts, "_recent": None}
+
+    def num_written(self) -> int:
+        """Rows with a visit. The first call looks at all of them; from then on `add` counts on, at the cost of what it adds."""
+        if self._num_written is None:
+            self._num_written = int(torch.count_nonzero(self.counts))
+        return self._num_written
+
+    def written(self, rows: Tensor) -> Tensor:
+        """Whether each row was written, bool [L], on the device of the counts; of a file it reads these rows alone.
+
+        Args:
+            rows: int64 [L], none below 0.
+        """
+        if self._counts is None and self._saved is not None:
+            # torch has few operations for uint32: the same bits as int32, of which only zero matters.
+            return self._saved.view(torch.int32)[rows.to(self._saved.device)] != 0
+        return self.counts[rows.to(self.counts.device)] > 0
 
     def count(self, rows: Tensor) -> None:
         """Add one for every occurrence of a row; -1 counts for nothing.
@@ -58,6 +82,8 @@ class Visits:
         """
         if self.counts.device != rows.device:
             self.counts = self.counts.to(rows.device)
+        if self._num_written is not None:
+            self._num_written += len(torch.unique(rows[self.counts[rows] == 0]))
         self.counts.index_add_(0, rows, times)
 
     def take_recent(self, keep: bool = True) -> Tensor:

@@ -37,6 +37,10 @@ class Blocks(Protocol):
         """From where the blocks from `number` on can be read again, as a JSON value; None: the number is enough."""
         ...
 
+    def documents(self, number: int) -> list[str]:
+        """Names of the documents that a block has text of, for people; the block is one of those that were read last."""
+        ...
+
     def go_to(self, number: int, cursor: Any) -> None:
         """Make the block `number` the next; with None for a cursor, the text is read up to it.
 

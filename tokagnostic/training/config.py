@@ -16,6 +16,7 @@ from tokagnostic.memory.kinds import JointConfig
 Precision = Literal["no", "bf16", "fp16"]
 TableRule = Literal["rowwise_rmsprop", "rowwise_adam", "lazy_adam"]
 TableDtype = Literal["fp32", "bf16"]
+Tracker = Literal["tensorboard", "trackio"]
 TablePlacement = Literal["replicated", "sharded"]
 
 _LEAST_WHOLE = {
@@ -86,6 +87,9 @@ class FitConfig:
     """Updates between two checkpoints; 0: none, but for the one that a run leaves when a signal stops it."""
     keep: int = 2
     """Checkpoints that stay, the newest and those before it; with 1 there is nothing to fall back to."""
+    trackers: tuple[Tracker, ...] = ()
+    """Also tell these of the run, through Accelerate: tensorboard (files in the run's folder) or trackio (a database on this
+    machine, shown by `trackio show`). Each is an extra of its name."""
 
     def __post_init__(self) -> None:
         for name, smallest in _LEAST_WHOLE.items():
@@ -101,6 +105,8 @@ class FitConfig:
         _require_choice("table_optimizer", self.table_optimizer, TableRule)
         _require_choice("table_dtype", self.table_dtype, TableDtype)
         _require_choice("table_placement", self.table_placement, TablePlacement)
+        for tracker in self.trackers:
+            _require_choice("trackers", tracker, Tracker)
         if self.table_placement == "sharded" and self.precision == "fp16":
             raise InvalidValueError(
                 "table_placement = 'sharded' with precision = 'fp16'",

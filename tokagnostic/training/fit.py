@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import signal
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,19 +22,21 @@ from tokagnostic.training.checkpoint import Checkpoint, disk_errors, save_checkp
 from tokagnostic.training.config import FitConfig
 from tokagnostic.training.hosts import seeded
 from tokagnostic.training.metrics import METRICS_FILE, Clock, MetricsLog
+from tokagnostic.training.observing import Observer, in_short
 from tokagnostic.training.optim import warmup_cosine
-from tokagnostic.training.packing import Batch, BlockSampler
-from tokagnostic.training.processes import require_same_everywhere, require_text_for_all, sums
+from tokagnostic.training.packing import BlockSampler
+from tokagnostic.training.processes import require_same_everywhere, require_text_for_all
 from tokagnostic.training.sharding import Sharding
-from tokagnostic.training.state import REMEDY_FOR_DIVERGENCE, RunState
+from tokagnostic.training.state import RunState
 from tokagnostic.training.stopping import RunStopped, StopRequest
 from tokagnostic.training.texts import TextPlace
+from tokagnostic.training.tracking import track, tracking
 from tokagnostic.training.updating import Updater, make_accelerator, make_optimizers
 
 CHECKPOINTS_FOLDER = "checkpoints"
 BLOCKS_PER_UPDATE = "batch_size * accumulation * processes"
 """Name of what decides which text an update takes, as a user can set it."""
-REPORTING = ("log_every", "evaluate_every", "save_every", "keep")
+REPORTING = ("log_every", "evaluate_every", "save_every", "keep", "trackers")
 """Settings that a resumed run need not share."""
 DIVISION = ("batch_size", "accumulation", "table_placement")
 """Settings that a resumed run need not share either: how an update and a table are divided. The product of the first two and
@@ -99,7 +100,7 @@ def fit(
             SIGINT does not wait for that.
     """
     attachment = attachment_of(model) if attachment is None else attachment
-    accelerator = make_accelerator(config)
+    accelerator = make_accelerator(config, folder)
     is_main, num_processes = accelerator.is_main_process, accelerator.num_processes
     _check_context(model, config.block_length)
     require_text_for_all(num_processes, stream.counts.tokens, config.block_length)
@@ -108,6 +109,7 @@ def fit(
     )
     sharding = Sharding(attachment, config.table_placement, accelerator)
     optimizers = make_optimizers(model, attachment, config)
+    observer = Observer(accelerator, attachment, sharding, token_lengths)
     blocks_per_step = config.batch_size * config.accumulation * num_processes
     tokens_per_step = blocks_per_step * config.block_length
     with (
@@ -118,7 +120,7 @@ def fit(
         shared = {"text": stream.identity, "fit": lasting(config), BLOCKS_PER_UPDATE: blocks_per_step, **(facts or {})}
         require_same_everywhere(accelerator, shared)
         place = TextPlace(sampler, config.accumulation)
-        state = RunState(model, attachment, optimizers, shared, sharding, accelerator, place)
+        state = RunState(model, attachment, optimizers, shared, sharding, accelerator, place, observer)
         checkpoints = folder / CHECKPOINTS_FOLDER
         first_step = state.resume(checkpoints) if resume else state.begin(checkpoints)
         require_same_everywhere(accelerator, {"newest checkpoint": first_step})
@@ -130,35 +132,38 @@ def fit(
         total, done_before = config.num_steps * tokens_per_step, first_step * tokens_per_step
         progress = progress_bar(label, "tok", total=total, done=done_before, shown=is_main)
         clock = Clock()
-        with progress:
+        with progress, tracking(accelerator, folder, dataclasses.asdict(config), first_step):
             for step in range(first_step, config.num_steps):
                 done, tokens = step + 1, (step + 1) * tokens_per_step
                 last = done == config.num_steps
-                if attachment is not None:
-                    attachment.take_reads()
+                writes_line = last or done % config.log_every == 0
                 factor = warmup_cosine(step, config.num_steps, config.warmup_share)
                 batches = [sampler.batch(step * config.accumulation + part) for part in range(config.accumulation)]
+                observer.before_update(batches, writes_line)
                 loss = updater.update(batches, factor)
-                if not math.isfinite(loss):
-                    raise TrainingError(
-                        f"loss {loss} at step {done}", expected="a finite loss", remedy=REMEDY_FOR_DIVERGENCE
-                    )
+                state.refuse_loss(loss, updater.batch_losses, done, checkpoints)
                 progress.update(tokens_per_step)
-                if last or done % config.log_every == 0:
+                if writes_line:
+                    seconds, num_done = clock.seconds(), done - first_step
                     line = {
                         "step": done,
                         "tokens": tokens,
                         "loss": loss,
                         "learning_rate": config.learning_rate * factor,
+                        "tokens_per_second": num_done * tokens_per_step / seconds,
+                        "seconds_left": (config.num_steps - done) * seconds / num_done,
+                        **observer.line(loss, seconds),
                     }
-                    line["tokens_per_second"] = (done - first_step) * tokens_per_step / clock.seconds()
-                    metrics.write(line | _bits_per_byte(accelerator, loss, batches, token_lengths) | _gates(attachment))
-                    progress.set_postfix(loss=f"{loss:.3f}", refresh=False)
+                    metrics.write(line)
+                    track(accelerator, line)
+                    progress.set_postfix_str(in_short(line), refresh=False)
                 with clock.paused():
                     if evaluate is not None and (last or _is_due(done, config.evaluate_every)):
                         model.eval()
-                        metrics.write({"step": done, "tokens": tokens, "held_out_bits_per_byte": evaluate()})
+                        line = {"step": done, "tokens": tokens, "held_out_bits_per_byte": evaluate()}
                         model.train()
+                        metrics.write(line)
+                        track(accelerator, line)
                     stops = not last and _is_asked_to_stop(request, accelerator)
                     saves = stops or (config.save_every > 0 and (last or _is_due(done, config.save_every)))
                     if last or saves:
@@ -208,22 +213,3 @@ def _is_asked_to_stop(request: StopRequest, accelerator: Accelerator) -> bool:
 
 def _is_due(done: int, every: int) -> bool:
     return every > 0 and done % every == 0
-
-
-def _bits_per_byte(
-    accelerator: Accelerator, loss: float, batches: Sequence[Batch], token_lengths: Tensor | None
-) -> dict[str, float]:
-    """The training loss in bits per byte of the tokens that the batches of all processes predict, where these have bytes."""
-    if token_lengths is None:
-        return {}
-    targets = torch.cat([torch.from_numpy(batch.input_ids[:, 1:]).flatten() for batch in batches])
-    num_targets, num_bytes = sums(accelerator, targets.numel(), int(token_lengths[targets].sum()))
-    return {"bits_per_byte": loss / math.log(2) * num_targets / num_bytes} if num_bytes else {}
-
-
-def _gates(attachment: Attachment | None) -> dict[str, dict[str, float | None]]:
-    """How far each layer's gate was open in the step, on average; None where it found nothing to read."""
-    if attachment is None:
-        return {}
-    means = {str(reads.layer): reads.gate_mean for reads in attachment.take_reads()}
-    return {"gate": {layer: None if math.isnan(mean) else mean for layer, mean in means.items()}}

@@ -101,6 +101,12 @@ class MixedBlocks:
         cursors = [part.cursor(count) for part, count in zip(self._parts, self.dealt(number), strict=True)]
         return None if all(cursor is None for cursor in cursors) else cursors
 
+    def documents(self, number: int) -> list[str]:
+        """See `Blocks.documents`."""
+        before, after = self.dealt(number), self.dealt(number + 1)
+        part = next(i for i, (one, other) in enumerate(zip(before, after, strict=True)) if one != other)
+        return self._parts[part].documents(before[part])
+
     def go_to(self, number: int, cursor: Any) -> None:
         """See `Blocks.go_to`."""
         cursors = [None] * len(self._parts) if cursor is None else cursor

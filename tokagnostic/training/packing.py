@@ -21,6 +21,10 @@ if TYPE_CHECKING:
     from tokagnostic.tokens.encoder import TextEncoder
 
 
+_NAMED = 4
+"""Documents of a batch that are named to people."""
+
+
 @dataclass(frozen=True, eq=False)
 class TokenStream:
     """The ids of many documents one after another, held in memory at 4 bytes per token: for corpora of up to some
@@ -214,6 +218,17 @@ class BlockSampler:
         column = np.arange(self.block_length)
         position_ids = column - np.maximum.accumulate(np.where(starts, column, 0), axis=1)
         return Batch(input_ids, starts, position_ids)
+
+    def describe(self, step: int, rank: int) -> str:
+        """What the batch of a step is made of in one process, in words, for who looks for it in the text."""
+        first = (step * self.world_size + rank) * self.batch_size
+        numbers = range(first, first + self.batch_size)
+        words = f"blocks {first} to {numbers[-1]} of the text"
+        if rank != self.rank:  # which that process has read
+            return f"{words}, read by process {rank}"
+        names = list(dict.fromkeys(name for number in numbers for name in self._blocks.documents(number)))
+        more = f" and {len(names) - _NAMED} more" if len(names) > _NAMED else ""
+        return f"{words} ({', '.join(names[:_NAMED])}{more})" if names else words
 
     def cursor(self, step: int) -> Any:
         """From where the text goes on at a step, for all ranks, as a JSON value; None where the step says it all."""

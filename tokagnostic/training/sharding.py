@@ -14,6 +14,7 @@ from torch import Tensor
 from tokagnostic.errors import TrainingError
 from tokagnostic.hashing.rows import HeadRows
 from tokagnostic.host import Attachment
+from tokagnostic.memory.base import NgramMemory
 from tokagnostic.memory.stores import TableStore
 from tokagnostic.memory.visits import Visits
 from tokagnostic.training.config import TablePlacement
@@ -212,6 +213,26 @@ class Sharding:
         memory.store = self._sharded.train(memory.training)
         for table in self._plain.tables:
             table.data = table.data.new_empty(0, table.shape[1])
+
+    def written(self, memory: NgramMemory, table: int, rows: Tensor) -> Tensor:
+        """Whether rows of a whole table were written, by whichever process; all processes must call this.
+
+        Args:
+            memory: the attached one.
+            table: which of its tables.
+            rows: int64 [L], none below 0.
+
+        Returns:
+            bool [L].
+        """
+        visits = memory.visits[table]
+        if not self.shares:
+            return visits.written(rows)
+        shares, where = self.shares[table], memory.store.device_of(table)
+        wanted, places = torch.unique(rows.to(where), return_inverse=True)
+        request = Request.make(shares, wanted, torch.ones_like(wanted))
+        answers = request.answer(visits.written(request.asked).to(where, torch.uint8).unsqueeze(1))
+        return answers[places, 0] > 0
 
     def own(self, name: str, whole: Tensor) -> Tensor:
         """This process's share of a tensor of a checkpoint, if it has one entry per row of a table."""

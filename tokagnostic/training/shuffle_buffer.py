@@ -83,14 +83,16 @@ class Buffer:
     ) -> None:
         self.place = place
         self._documents = documents
+        self._length = block_length
         entropy = (*seed, place.epoch, place.number)
-        order = shuffled(len(documents), (*entropy, 0))
+        order = self._document_order = shuffled(len(documents), (*entropy, 0))
         all_ids = [documents[i].ids for i in order]
         ids = np.concatenate([np.array(place.carried_ids, dtype=np.int32), *all_ids])
         starts = np.zeros(len(ids), dtype=bool)
         starts[: len(place.carried_ids)] = place.carried_starts
         lengths = np.array([len(document_ids) for document_ids in all_ids], dtype=np.int64)
-        starts[len(place.carried_ids) + np.cumsum(lengths) - lengths] = True
+        self._ends = len(place.carried_ids) + np.cumsum(lengths)
+        starts[self._ends - lengths] = True
         self.num_tokens = int(lengths.sum())
         """Tokens of its documents."""
         self.num_blocks = len(ids) // block_length
@@ -118,6 +120,13 @@ class Buffer:
         """Ids, int32 [T], and document starts, bool [T], of a block that ends in it."""
         i = self._order[number - self.place.first_block]
         return self._ids[i], self._starts[i]
+
+    def documents(self, number: int) -> list[str]:
+        """Names of the documents that a block has text of, less those of the buffer before."""
+        begin = int(self._order[number - self.place.first_block]) * self._length
+        first = np.searchsorted(self._ends, max(begin, len(self.place.carried_ids)), side="right")
+        last = np.searchsorted(self._ends, begin + self._length - 1, side="right")
+        return [self._documents[i].source for i in self._document_order[first : last + 1]]
 
     @property
     def cursor(self) -> dict[str, Any]:

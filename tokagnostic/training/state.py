@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import math
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,7 @@ from tokagnostic.errors import TrainingError
 from tokagnostic.host import Attachment
 from tokagnostic.memory.visits import Visits
 from tokagnostic.training.checkpoint import Checkpoint, checkpoints_in, load_newest
+from tokagnostic.training.observing import Observer
 from tokagnostic.training.processes import every_generator, sums, take_generator
 from tokagnostic.training.sharding import Sharding
 from tokagnostic.training.texts import TextPlace
@@ -37,6 +39,7 @@ class RunState:
         sharding: of the memory's tables.
         accelerator: knows the other processes.
         text: where the run stands in its text.
+        observer: what has counted since the run began.
     """
 
     def __init__(
@@ -48,9 +51,11 @@ class RunState:
         sharding: Sharding,
         accelerator: Accelerator,
         text: TextPlace | None = None,
+        observer: Observer | None = None,
     ) -> None:
         self._model = model
         self._text = text
+        self._observer = observer
         self._optimizers = optimizers
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
         self._visits: list[Visits] = []
@@ -70,6 +75,8 @@ class RunState:
         tensors = {name: tensor for name, tensor in whole.items() if tensor is not None}
         if self._text is not None:
             tensors |= self._text.tensors(step)
+        if self._observer is not None:
+            tensors |= self._observer.tensors()
         return Checkpoint(step, tensors | every_generator(self._accelerator), self._facts)
 
     def begin(self, folder: Path) -> int:
@@ -108,6 +115,8 @@ class RunState:
             restore_optimizer(optimizer, self._names, tensors)
         for i, visits in enumerate(self._visits):
             visits.counts = _matching(tensors, f"visits.{i}", visits.counts.shape)
+        if self._observer is not None:
+            self._observer.restore(tensors)
         take_generator(self._accelerator, tensors)
         logger.info("resuming after step %d", checkpoint.step)
         return checkpoint.step
@@ -123,15 +132,52 @@ class RunState:
         Raises:
             TrainingError: in every process, naming the parameter and the step.
         """
-        tensors = module_tensors(self._model)
-        broken = [tensor.is_floating_point() and not _is_finite(tensor) for tensor in tensors.values()]
-        if any(counts := sums(self._accelerator, *broken)):
-            name = next(name for name, count in zip(tensors, counts, strict=True) if count)
+        name = self._first_broken()
+        if name is not None:
             raise TrainingError(
                 f"the update of step {step} made {name} infinite or NaN",
                 expected="finite parameters",
                 remedy=REMEDY_FOR_DIVERGENCE,
             )
+
+    def refuse_loss(self, loss: float, batch_losses: Tensor, step: int, checkpoints: Path) -> None:
+        """Stop at a loss that is not finite, before it has updated anything; all processes must call this.
+
+        Args:
+            loss: of the update and all processes, the same in each.
+            batch_losses: those of this process' batches, float [batches].
+            step: updates that there would be with this one.
+            checkpoints: where those of the run are.
+
+        Raises:
+            TrainingError: if it is infinite or NaN, with the place of its text, the first parameter that is not finite,
+                and the checkpoint to fall back to.
+        """
+        if math.isfinite(loss):
+            return
+        name = self._first_broken()
+        whose = "all trained parameters are finite" if name is None else f"{name} is infinite or NaN"
+        place = "" if self._text is None else f" on {self._place_of_broken(self._text, batch_losses, step - 1)}"
+        saved = checkpoints_in(checkpoints)
+        kept = f"the last checkpoint is {saved[-1]}" if saved else "there is no checkpoint"
+        raise TrainingError(
+            f"loss {loss} at step {step}{place}; {whose}; nothing was updated, {kept}",
+            expected="a finite loss",
+            remedy=REMEDY_FOR_DIVERGENCE if name else REMEDY_FOR_TEXT,
+        )
+
+    def _place_of_broken(self, text: TextPlace, batch_losses: Tensor, step: int) -> str:
+        """The first batch of an update, of whichever process, whose own loss is not finite; else the first of all."""
+        every = self._accelerator.gather(batch_losses.unsqueeze(0))  # [W, batches]
+        rank, part = [*(~torch.isfinite(every)).nonzero().tolist(), [0, 0]][0]
+        return text.describe(step, part, rank)
+
+    def _first_broken(self) -> str | None:
+        """The first of the trained parameters and buffers that is not finite in some process; all of them must call this."""
+        tensors = module_tensors(self._model)
+        broken = [tensor.is_floating_point() and not _is_finite(tensor) for tensor in tensors.values()]
+        counts = sums(self._accelerator, *broken)
+        return next((name for name, count in zip(tensors, counts, strict=True) if count), None)
 
 
 def _is_finite(tensor: Tensor) -> bool:
@@ -144,6 +190,7 @@ PIECE_NUMBERS = 2**22
 REMEDY_FOR_DIVERGENCE = (
     "Start again in another folder with a lower learning_rate or table_rate_factor; earlier checkpoints are intact"
 )
+REMEDY_FOR_TEXT = "Look at that text, or start again in another folder with precision no or a lower learning_rate; earlier checkpoints are intact"
 
 
 def refuse_difference(holder: str, saved: Any, given: Any) -> None:

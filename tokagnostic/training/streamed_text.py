@@ -95,6 +95,11 @@ class StreamedBlocks:
         """The place at which the buffer of block `number` begins, and the digests of its documents."""
         return self._buffer_of(number).cursor
 
+    def documents(self, number: int) -> list[str]:
+        """See `Blocks.documents`; none of a block that the latest buffer no longer holds."""
+        buffer = self._buffer
+        return [] if buffer is None or number < buffer.place.first_block else buffer.documents(number)
+
     def go_to(self, number: int, cursor: Any) -> None:
         """See `Blocks.go_to`; the documents of one buffer are read again, and compared.
 

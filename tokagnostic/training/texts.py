@@ -89,6 +89,16 @@ class TextPlace:
             return {}
         return {_CURSOR: torch.from_numpy(np.frombuffer(json.dumps(cursor).encode(), dtype=np.uint8).copy())}
 
+    def describe(self, step: int, part: int, rank: int) -> str:
+        """What one batch of an update was made of, in words; the update is the latest.
+
+        Args:
+            step: updates before it.
+            part: which of its batches.
+            rank: of the process that has read it.
+        """
+        return self._sampler.describe(step * self._batches_per_step + part, rank)
+
     def go_to(self, step: int, tensors: Mapping[str, Tensor]) -> None:
         """Go on there, or begin.
 

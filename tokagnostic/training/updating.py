@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Sequence
 from itertools import chain
+from pathlib import Path
 
 import torch
 from accelerate import Accelerator
@@ -21,6 +23,7 @@ from tokagnostic.training.optim import dense_groups
 from tokagnostic.training.packing import Batch
 from tokagnostic.training.sharding import ShardedStore
 from tokagnostic.training.table_optimizers import make_table_optimizer
+from tokagnostic.training.tracking import require_trackers
 
 logger = logging.getLogger(__name__)
 
@@ -32,15 +35,22 @@ _SHARDING = ("FSDP", "DEEPSPEED", "MEGATRON_LM")
 """What would take a table apart like any weight, and gather it as a whole for every step."""
 
 
-def make_accelerator(config: FitConfig) -> Accelerator:
-    """What knows the device, the precision and the other processes.
+def make_accelerator(config: FitConfig, folder: Path | None = None) -> Accelerator:
+    """What knows the device, the precision and the other processes, and with the folder of a run its trackers.
 
     Raises:
+        MissingExtraError: if a tracker is not installed.
         TrainingError: if the precision cannot be had here, an earlier run of this process had another, or the launch
             asks to shard what is trained.
     """
+    require_trackers(config.trackers)
     try:
-        accelerator = Accelerator(mixed_precision=config.precision, gradient_accumulation_steps=config.accumulation)
+        accelerator = Accelerator(
+            mixed_precision=config.precision,
+            gradient_accumulation_steps=config.accumulation,
+            log_with=None if folder is None else list(config.trackers) or None,
+            project_dir=folder,
+        )
     except ValueError as error:
         raise TrainingError(
             f"precision = {config.precision!r} cannot be had ({' '.join(str(error).split())})",
@@ -103,7 +113,12 @@ class Updater:
         optimizers: those of `make_optimizers`.
         clip_norm: largest norm of the dense gradient; 0 clips nothing.
         clip_table: whether the tables' gradients count in that norm, and are scaled along.
+
+    Attributes:
+        batch_losses: of this process' batches in the latest update, float [batches].
     """
+
+    batch_losses: Tensor
 
     def __init__(
         self,
@@ -153,13 +168,22 @@ class Updater:
             visits.take_recent(keep=False)
 
     def update(self, batches: Sequence[Batch], rate_factor: float) -> float:
-        """Add up the gradients of the batches and step once.
+        """Add up the gradients of the batches and step once, unless the loss is infinite or NaN: then nothing is updated.
 
         Returns:
             The mean loss of all processes in nats per token, the same in each: where one finds it broken, all do.
         """
         for group, peak in zip(self._groups, self._peak_rates, strict=True):
             group["lr"] = peak * rate_factor
+        loss = self._add_gradients(batches)
+        if math.isfinite(loss):
+            self._step()
+        for optimizer in self._optimizers:
+            optimizer.zero_grad()
+        return loss
+
+    def _add_gradients(self, batches: Sequence[Batch]) -> float:
+        """Forward and backward; returns the mean loss of all processes."""
         self._model.train()
         losses = []
         for batch in batches:
@@ -167,15 +191,16 @@ class Updater:
                 # Without use_cache=False transformers would let packed documents attend to each other.
                 loss = self._model(**_inputs(batch, self._accelerator.device), use_cache=False).loss
                 self._accelerator.backward(loss)
-                if self._accelerator.sync_gradients:
-                    exchange_gradients(self._replicated)
-                if self._accelerator.sync_gradients and self._clip_norm > 0:
-                    self._clip()
-                for optimizer in self._optimizers:
-                    optimizer.step()
-                    optimizer.zero_grad()
             losses.append(loss.detach())
-        return float(self._accelerator.reduce(torch.stack(losses).mean(), "mean"))
+        self.batch_losses = torch.stack(losses)
+        return float(self._accelerator.reduce(self.batch_losses.mean(), "mean"))
+
+    def _step(self) -> None:
+        exchange_gradients(self._replicated)
+        if self._clip_norm > 0:
+            self._clip()
+        for optimizer in self._optimizers:
+            optimizer.step()
 
     def _clip(self) -> None:
         if self._clip_table:

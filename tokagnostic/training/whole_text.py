@@ -49,6 +49,16 @@ class WholeBlocks:
     def cursor(self, number: int) -> None:
         """None: the number says it all."""
 
+    def documents(self, number: int) -> list[str]:
+        """See `Blocks.documents`; here they are counted from 0 in the order of the text."""
+        places = self._begin(number) + np.arange(self._length)
+        epochs = places // len(self._ids)
+        found = [
+            self._epoch(epoch).documents(places[epochs == epoch] % len(self._ids))
+            for epoch in np.unique(epochs).tolist()
+        ]
+        return [f"document {document}" for document in np.unique(np.concatenate(found)).tolist()]
+
     def go_to(self, number: int, cursor: Any) -> None:
         """Nothing to be done: any block can be read next."""
 
@@ -76,12 +86,16 @@ class _Epoch:
 
     def __init__(self, ids: np.ndarray, offsets: np.ndarray, seed: tuple[int, ...], num_blocks: int) -> None:
         self._ids = ids
-        order = shuffled(len(offsets) - 1, (*seed, 0))
+        order = self._order = shuffled(len(offsets) - 1, (*seed, 0))
         self.block_order = shuffled(num_blocks, (*seed, 1))
         lengths = np.diff(offsets)[order]
         self._ends = np.cumsum(lengths)
         self._begins = self._ends - lengths
         self._shifts = offsets[:-1][order] - self._begins
+
+    def documents(self, places: np.ndarray) -> np.ndarray:
+        """The document at each place, int64 [T]."""
+        return self._order[np.searchsorted(self._ends, places, side="right")]
 
     def read(self, places: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Ids and document starts at places of this epoch's sequence, int64 [T] to int32 [T] and bool [T]."""
