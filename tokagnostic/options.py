@@ -11,9 +11,14 @@ from tokagnostic.corpus import CorpusConfig
 from tokagnostic.errors import InvalidValueError
 
 
-@dataclass(frozen=True)
-class ExportOptions:
-    """Write the memory of a finished run as one file that any model with any tokenizer can read."""
+@dataclass(frozen=True, kw_only=True)
+class ExportOptions(CorpusConfig):
+    """Write the memory of a finished run as one file that any model with any tokenizer can read; with a text, also say how that
+    fills its tables.
+
+    Raises:
+        InvalidValueError: if a setting of the text is given without one.
+    """
 
     run: str
     """Folder of a finished run."""
@@ -21,6 +26,22 @@ class ExportOptions:
     """The file to write, by custom memory.safetensors."""
     row_format: Literal["fp32", "bf16", "fp16", "int8", "fp8_e4m3"] = "fp32"
     """How rows are stored."""
+    data: tuple[str, ...] = ()
+    """A text, best that of the training: also report the rows that its n-grams hit and share, measured and expected, per order."""
+
+    def __post_init__(self) -> None:
+        if self.data:
+            super().__post_init__()
+            return
+        of_text = [entry.name for entry in fields(CorpusConfig) if entry.name != "data"]
+        defaults = CorpusConfig()
+        given = next((name for name in of_text if getattr(self, name) != getattr(defaults, name)), None)
+        if given is not None:
+            raise InvalidValueError(
+                f"{given} without data",
+                expected="a text whose load is reported",
+                remedy="Name one with --data, or leave it out",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

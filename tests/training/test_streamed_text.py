@@ -291,6 +291,26 @@ class TestMixture:
                 rows = np.concatenate([rank.batch(step).input_ids for rank in ranks])
                 assert np.array_equal(rows, alone.batch(step).input_ids)
 
+    @pytest.mark.parametrize("buffer", [0, 3])
+    def test_the_documents_of_a_block_are_named(self, tmp_path: Path, buffer: int) -> None:
+        """All ids are different, so that they tell whose they are; what a buffer has left to the next has no name there."""
+        lengths = {"a.txt": [3, 4, 2, 9], "b.txt": [2, 5, 1, 1, 1] * 4}
+        paths = [write(tmp_path / name, lengths[name], 1000 * i) for i, name in enumerate(lengths)]
+        owners = {}
+        for i, path in enumerate(paths):
+            ends = 1000 * i + np.cumsum(lengths[path.name])
+            for line, (end, length) in enumerate(zip(ends, lengths[path.name], strict=True)):
+                name = f"{path}:{line + 1}" if buffer else f"{path}: document {line}"
+                owners |= {int(token): name for token in range(end - length, end)}
+        blocks = self.mixed(paths, (2, 1), buffer).blocks(4, (3,))
+        unnamed = 0
+        for number in range(40):
+            ids = blocks.read([number])[0][0].tolist()
+            truth, named = {owners[token] for token in ids}, blocks.documents(number)
+            assert len(named) == len(set(named)) and set(named) <= truth
+            unnamed += len(truth) - len(named)
+        assert (unnamed == 0) == (buffer == 0) and unnamed < 20
+
     def test_counts_and_identities_are_those_of_all_texts(self, tmp_path: Path) -> None:
         paths = [write(tmp_path / "a.txt", [3]), write(tmp_path / "b.txt", [2, 5])]
         whole = self.mixed(paths, (1, 3), 0)

@@ -10,6 +10,7 @@ import numpy as np
 from tokagnostic.corpus import Document
 from tokagnostic.errors import CorpusError
 from tokagnostic.hashing import HashCache, NgramHasher
+from tokagnostic.hashing.cache import PrefixPolicy
 from tokagnostic.tokens.encoder import TextEncoder
 
 BATCH_BYTES = 1 << 20
@@ -43,15 +44,16 @@ class WindowReader:
     Args:
         encoder: the tokenizer.
         max_order: N.
+        prefix: policy of its hash cache.
 
     Raises:
         InvalidValueError: if N is not a whole number of at least 1.
     """
 
-    def __init__(self, encoder: TextEncoder, max_order: int) -> None:
+    def __init__(self, encoder: TextEncoder, max_order: int, prefix: PrefixPolicy = "strip") -> None:
         self.encoder = encoder
         self.max_order = max_order
-        self._hasher = NgramHasher(HashCache.build(encoder.token_bytes), max_order)
+        self._hasher = NgramHasher(HashCache.build(encoder.token_bytes, prefix=prefix), max_order)
 
     def read(self, documents: Sequence[Document]) -> WindowBatch:
         """Tokenize and hash a batch of documents.

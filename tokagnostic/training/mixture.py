@@ -55,7 +55,7 @@ class Mixture:
     def blocks(self, block_length: int, seed: tuple[int, ...]) -> MixedBlocks:
         """See `Text.blocks`."""
         parts = [text.blocks(block_length, (*seed, i)) for i, text in enumerate(self._texts.values())]
-        return MixedBlocks(parts, self._weights, seed)
+        return MixedBlocks(parts, list(self._texts), self._weights, seed)
 
 
 class MixedBlocks:
@@ -67,9 +67,12 @@ class MixedBlocks:
     and every text's own blocks come without a gap.
     """
 
-    def __init__(self, parts: Sequence[Blocks], weights: Sequence[float], seed: tuple[int, ...]) -> None:
+    def __init__(
+        self, parts: Sequence[Blocks], names: Sequence[str], weights: Sequence[float], seed: tuple[int, ...]
+    ) -> None:
         exact = [Fraction(weight) for weight in weights]
         self._parts = parts
+        self._names = names
         self._shares = [weight / sum(exact[i:]) for i, weight in enumerate(exact)]
         draws = np.random.PCG64(np.random.SeedSequence(seed)).random_raw(len(parts)).tolist()
         self._draws = [Fraction(draw, _DRAWS) for draw in draws[:-1]] + [Fraction(0)]
@@ -82,14 +85,19 @@ class MixedBlocks:
             number -= counts[-1]
         return counts
 
+    def _own(self, number: int) -> tuple[int, int]:
+        """Which text a block is of, and its number there."""
+        before, after = self.dealt(number), self.dealt(number + 1)
+        part = next(i for i, (one, other) in enumerate(zip(before, after, strict=True)) if one != other)
+        return part, before[part]
+
     def read(self, numbers: Sequence[int]) -> tuple[np.ndarray, np.ndarray]:
         """See `Blocks.read`."""
         own: list[list[int]] = [[] for _ in self._parts]
         rows: list[list[int]] = [[] for _ in self._parts]
         for row, number in enumerate(numbers):
-            before, after = self.dealt(number), self.dealt(number + 1)
-            part = next(i for i, (one, other) in enumerate(zip(before, after, strict=True)) if one != other)
-            own[part].append(before[part])
+            part, before = self._own(number)
+            own[part].append(before)
             rows[part].append(row)
         read = [(rows[i], *self._parts[i].read(own[i])) for i in range(len(self._parts)) if own[i]]
         order = np.argsort(np.concatenate([places for places, _, _ in read]))
@@ -103,9 +111,9 @@ class MixedBlocks:
 
     def documents(self, number: int) -> list[str]:
         """See `Blocks.documents`."""
-        before, after = self.dealt(number), self.dealt(number + 1)
-        part = next(i for i, (one, other) in enumerate(zip(before, after, strict=True)) if one != other)
-        return self._parts[part].documents(before[part])
+        part, own = self._own(number)
+        documents = self._parts[part].documents(own)
+        return [name if name.startswith(self._names[part]) else f"{self._names[part]}: {name}" for name in documents]
 
     def go_to(self, number: int, cursor: Any) -> None:
         """See `Blocks.go_to`."""

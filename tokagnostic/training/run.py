@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +13,8 @@ import torch
 from torch import nn
 
 from tokagnostic.errors import InvalidValueError, SourceError
+from tokagnostic.evaluation.load_report import LoadReport, measure_loads
+from tokagnostic.evaluation.windows import AnyDocument, WindowReader
 from tokagnostic.hashing import HashCache
 from tokagnostic.host import Attachment
 from tokagnostic.host.loading import load_attachment
@@ -88,6 +91,20 @@ def export_memory(folder: str | Path, path: str | Path, row_format: RowFormat) -
     memory = load_memory(source, HashCache.build(TokenBytes.from_list([]), prefix=recipe.prefix), mapped=False)
     layers = [layer for table in recipe.tables for layer in table.layers]
     return save_memory(memory, path, row_format, recipe.trained_on, layers)
+
+
+def load_of_text(folder: str | Path, documents: Iterable[AnyDocument]) -> LoadReport:
+    """Say how a text, as the run's tokenizer cuts it, fills the tables of the run's memory.
+
+    Raises:
+        SourceError: if the folder holds no finished run.
+        CorpusError: if there is no document, or one is not UTF-8.
+    """
+    path, encoder = memory_file_of(folder), load_tokenizer(str(Path(folder) / TOKENIZER_FOLDER))
+    prefix = read_recipe(path).prefix
+    memory = load_memory(path, HashCache.build(encoder.token_bytes, prefix=prefix))
+    reader = WindowReader(encoder, memory.max_order, prefix)
+    return measure_loads(documents, reader, memory.addresser, memory.num_tables)
 
 
 def continue_prompt(run: Run, prompt: str, num_tokens: int, *, use_cache: bool = True) -> str:

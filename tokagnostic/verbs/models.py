@@ -71,12 +71,14 @@ def _train(config: Any, as_json: bool) -> Answer:
 
 def export(arguments: Sequence[str]) -> Answer:
     """Write a run's memory as one self-describing file."""
+    from tokagnostic.corpus import Corpus
     from tokagnostic.options import ExportOptions
 
     options, as_json = parse_flags(ExportOptions, arguments, "export")
     check_output(options.output)
-    from tokagnostic.training.run import export_memory
+    from tokagnostic.training.run import export_memory, load_of_text
 
+    load = load_of_text(options.run, Corpus(options)) if options.data else None
     report = export_memory(options.run, options.output, options.row_format)
     write_config_beside(options.output, options)
     rounding = (
@@ -86,7 +88,10 @@ def export(arguments: Sequence[str]) -> Answer:
         else f"rows stored as {options.row_format}, exactly as they were"
     )
     text = f"{report.path}: {report.num_bytes:,} bytes, memory {report.identity}\n{rounding}"
-    return Answer({**dataclasses.asdict(report), "path": str(report.path)}, text, as_json)
+    result = {**dataclasses.asdict(report), "path": str(report.path)}
+    if load is None:
+        return Answer(result, text, as_json)
+    return Answer({**result, "load": load.to_dict()}, f"{text}\n\n{load.to_text()}", as_json)
 
 
 def evaluate(arguments: Sequence[str]) -> Answer:
