@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 import pytest
+import torch
+from safetensors.torch import load_file
 from tokenizers import pre_tokenizers
 
 from tokagnostic import cli
@@ -510,9 +512,35 @@ class TestResults:
         assert memory.read_bytes() == before
 
     def test_plot_draws_the_curves_of_runs(self, call, place, tmp_path) -> None:
-        assert call("plot", place / "run", "--output", tmp_path / "loss.png").out == f"{tmp_path / 'loss.png'}\n"
+        shown = call("plot", place / "run", "--output", tmp_path / "loss.png", "--field", "loss").out
+        assert shown == f"{tmp_path / 'loss.png'}\n"
         assert (tmp_path / "loss.png").read_bytes().startswith(b"\x89PNG")
         assert json.loads((tmp_path / "loss.config.json").read_text())["field"] == "loss"
+
+    def test_plot_of_one_run_draws_all_that_it_tells_into_its_folder(self, call, place, tmp_path) -> None:
+        run = Path(shutil.copytree(place / "run", tmp_path / "run"))
+        assert json.loads(call("plot", run, "--json").out) == {"figure": str(run / "curves.png")}
+        assert (run / "curves.png").read_bytes().startswith(b"\x89PNG") and (run / "curves.config.json").is_file()
+        assert call("plot", run, "--output", tmp_path / "run.svg").code == 0
+        texts = (tmp_path / "run.svg").read_text()
+        assert all(f"<!-- {title}" in texts for title in ("gate by layer", "hit rate by order", "rows written"))
+        assert "2 runs without an output" in one_line(call("plot", run, place / "run"))
+
+    def test_export_reports_the_load_of_a_text(self, call, place, tmp_path) -> None:
+        run, text, memory = place / "run", place / "text.txt", tmp_path / "m.safetensors"
+        shown = call("export", "--run", run, "--output", memory, "--data", text, "--documents", "paragraph")
+        assert "rows stored as fp32" in shown.out and "\norder " in shown.out and "\n  all " in shown.out
+        called = call("export", "--run", run, "--output", memory, "--data", text, "--documents", "paragraph", "--json")
+        load = json.loads(called.out)["load"]
+        assert load["num_documents"] > 1 and len(load["tables"][0]["orders"]) == 3
+        written = torch.count_nonzero(load_file(memory)["visits.0"].view(torch.int32))
+        hit = sum(load["tables"][0]["all_orders"]["rows_hit"])
+        assert 0 < written <= hit  # three updates have not seen all of the text
+
+    def test_a_setting_of_a_text_without_one_is_refused(self, call, place, tmp_path) -> None:
+        called = call("export", "--run", place / "run", "--output", tmp_path / "m.safetensors", "--documents", "line")
+        assert "documents without data" in one_line(called)
+        assert not (tmp_path / "m.safetensors").exists()
 
     def test_plot_tells_runs_of_one_name_apart(self, call, place, tmp_path, monkeypatch) -> None:
         import shutil

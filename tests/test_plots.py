@@ -34,11 +34,26 @@ OVERLAP = {
 }
 BPB = {"none": 2.011, "frozen": 1.955, "off": 2.3, "random": 2.013, "permuted": 2.009, "order1": 1.987, "native": 1.941}
 RUNS = {name: [{"tokens": 100 * i, "loss": 9 / i + bpb} for i in range(1, 60)] for name, bpb in BPB.items()}
+RUN = [
+    {
+        "tokens": 100 * i,
+        "loss": 2 + 9 / i,
+        "bits_per_byte": 1 + 3 / i,
+        "gate": {"1": 0.5 + 0.2 / i, "4": None if i < 3 else 0.4},
+        "hit_rate": {"1": 1.0, "2": 1 - 0.5 / i, "3": 1 - 0.7 / i},
+        "rows_written": 0.6 - 0.5 / i,
+        "rows_written_expected": 0.61 - 0.5 / i,
+    }
+    for i in range(1, 40)
+]
+RUN += [{"step": i, "tokens": 100 * i, "held_out_bits_per_byte": 2.125 - i / 100} for i in (10, 20, 40)]
 SPLIT = {"none": {"seen": 1.85, "novel": 2.3}, "frozen": {"seen": 1.7, "novel": 2.31}}
 
 FIGURES: dict[str, Callable[[Path], None]] = {
     "overlap": lambda path: plots.plot_overlap(OVERLAP, path),
     "curves": lambda path: plots.plot_learning_curves(RUNS, path, smooth=3),
+    "run": lambda path: plots.plot_run(RUN, path, smooth=3),
+    "run without a memory": lambda path: plots.plot_run([{"tokens": i, "loss": 1 / i} for i in (1, 2)], path),
     "controls": lambda path: plots.plot_controls(BPB, path),
     "seen and novel": lambda path: plots.plot_seen_novel(SPLIT, path),
 }
@@ -176,11 +191,11 @@ class TestCurves:
             {"tokens": 3, "loss": float("nan")},
             {"tokens": 4, "loss": 1.0},
         ]
-        assert curves._points(records, "tokens", "loss") == [(1.0, 2.0), (4.0, 1.0)]
+        assert curves.points_of(records, "tokens", "loss") == [(1.0, 2.0), (4.0, 1.0)]
 
     def test_smooth_by_the_records_up_to_a_point(self) -> None:
         points = [(1.0, 4.0), (2.0, 2.0), (3.0, 0.0), (4.0, 6.0)]
-        assert curves._smooth(points, 2) == [(1.0, 4.0), (2.0, 3.0), (3.0, 1.0), (4.0, 3.0)]
+        assert curves.smoothed(points, 2) == [(1.0, 4.0), (2.0, 3.0), (3.0, 1.0), (4.0, 3.0)]
 
     def test_without_a_point_are_an_error(self, tmp_path) -> None:
         with pytest.raises(InvalidValueError, match="'bpb'"):
@@ -195,6 +210,40 @@ class TestCurves:
         if all(b - a >= gap for a, b in pairwise(wanted)):
             assert placed == pytest.approx(wanted)
         assert sum(placed) == pytest.approx(sum(wanted), abs=1e-6)
+
+
+class TestRun:
+    def test_has_a_panel_for_each_kind_and_the_last_value_at_each_end(self, tmp_path, monkeypatch) -> None:
+        texts = texts_of(FIGURES["run"], tmp_path, monkeypatch)
+        assert {
+            "loss (nats per token)",
+            "bits per byte",
+            "gate by layer",
+            "hit rate by order (%)",
+            "rows written (%)",
+        } <= set(texts)
+        assert {"held out: 1.73", "layer 4: 0.4", "order 1: 100", "measured: 58.7", "expected: 59.7"} <= set(texts)
+
+    def test_draws_what_the_metrics_say(self, monkeypatch) -> None:
+        pytest.importorskip("matplotlib", reason="matplotlib is in the extra `plot`")
+        figures = []
+        monkeypatch.setattr(drawing, "save", lambda figure, path: figures.append(figure))
+        plots.plot_run(RUN, "figure.png")
+        lines = {line.get_label(): line for axes in figures[0].axes for line in axes.get_lines()}
+        assert lines["layer 4"].get_xdata().tolist() == [100 * i for i in range(3, 40)]
+        assert lines["order 3"].get_ydata().tolist() == [100 * (1 - 0.7 / i) for i in range(1, 40)]
+        assert lines["held out"].get_xdata().tolist() == [1000, 2000, 4000]
+        assert lines["expected"].get_zorder() < lines["measured"].get_zorder()
+
+    def test_leaves_out_what_the_metrics_lack(self, tmp_path, monkeypatch) -> None:
+        texts = texts_of(FIGURES["run without a memory"], tmp_path, monkeypatch)
+        assert "loss (nats per token)" in texts
+        assert not {"bits per byte", "gate by layer", "hit rate by order (%)", "rows written (%)"} & set(texts)
+
+    @pytest.mark.parametrize("records", [[], [{"tokens": 1}], [{"tokens": 1, "bits_per_byte": 2.0}]], ids=str)
+    def test_without_a_loss_is_an_error(self, records, tmp_path) -> None:
+        with pytest.raises(InvalidValueError, match="without a loss"):
+            plots.plot_run(records, tmp_path / "figure.png")
 
 
 class TestControls:

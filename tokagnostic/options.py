@@ -190,14 +190,15 @@ class CompareOptions:
 
 @dataclass(frozen=True)
 class PlotOptions:
-    """Learning curves of runs, from their metrics.jsonl."""
+    """Curves of runs, from their metrics.jsonl: of one run all that it tells of itself, of several one number beside each other."""
 
     runs: Positional[tuple[str, ...]]
     """Folders that hold a metrics.jsonl."""
-    output: str
-    """The figure (.png or .svg)."""
-    field: str = "loss"
-    """What to draw, such as loss, bits_per_byte, held_out_bits_per_byte or tokens_per_second."""
+    output: str | None = None
+    """The figure (.png or .svg); unset: curves.png in the folder of the one run."""
+    field: str | None = None
+    """What to draw, such as loss, bits_per_byte, held_out_bits_per_byte or tokens_per_second; unset: of one run loss, bits per
+    byte, gates, hit rates and rows written, of several the loss."""
     smooth: int = 1
     """Each point is the mean of this many lines."""
 

@@ -46,7 +46,7 @@ def plot_learning_curves(
     """
     if smooth < 1:
         raise InvalidValueError(f"smooth = {smooth}", expected="1 or more lines", remedy="Set smooth to 1 or more")
-    curves = {name: _smooth(_points(records, x, y), smooth) for name, records in runs.items()}
+    curves = {name: smoothed(points_of(records, x, y), smooth) for name, records in runs.items()}
     curves = {name: points for name, points in curves.items() if points}
     if not curves:
         raise InvalidValueError(
@@ -68,31 +68,32 @@ def plot_learning_curves(
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.margins(x=0.02)
-    axes.set_ylim(top=_settled_top(curves.values()))
+    axes.set_ylim(top=settled_top(curves.values()))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    _label_ends(figure, axes, ends)
+    label_ends(figure, axes, ends)
     drawing.save(figure, path)
 
 
-def _points(records: Sequence[Mapping[str, Any]], x: str, y: str) -> list[tuple[float, float]]:
+def points_of(records: Sequence[Mapping[str, Any]], x: str, y: str) -> list[tuple[float, float]]:
+    """The pairs of two fields of those records that have both, y finite."""
     pairs = [(record.get(x), record.get(y)) for record in records]
     return [(float(a), float(b)) for a, b in pairs if a is not None and b is not None and math.isfinite(b)]
 
 
-def _smooth(points: Sequence[tuple[float, float]], width: int) -> list[tuple[float, float]]:
+def smoothed(points: Sequence[tuple[float, float]], width: int) -> list[tuple[float, float]]:
     """Each value replaced by the mean of the last `width` up to it."""
     values = [value for _, value in points]
     means = [math.fsum(values[max(0, i + 1 - width) : i + 1]) / min(width, i + 1) for i in range(len(values))]
     return [(x, mean) for (x, _), mean in zip(points, means, strict=True)]
 
 
-def _settled_top(curves: Iterable[Sequence[tuple[float, float]]]) -> float:
+def settled_top(curves: Iterable[Sequence[tuple[float, float]]]) -> float:
     """The top of an axis that lets the start of training run out of it, beside which nothing else could be told apart."""
     settled = [value for points in curves for x, value in points if x >= SETTLED * points[-1][0]]
     return max(settled) + (0.05 * drawing.spread_of(settled) or 1.0)
 
 
-def _label_ends(figure: Figure, axes: Axes, ends: Sequence[tuple[tuple[float, float], str, str]]) -> None:
+def label_ends(figure: Figure, axes: Axes, ends: Sequence[tuple[tuple[float, float], str, str]]) -> None:
     """Write each curve's name to the right of the axes at the height of its end, no two on top of each other.
 
     Args:

@@ -21,7 +21,7 @@ FORMATS = (".png", ".svg", ".pdf")
 DPI = 160
 UNDATED = {".svg": {"Date": None}, ".pdf": {"CreationDate": None}}
 """Metadata that let equal figures be equal files."""
-INK, GREY, FAINT = "#222222", "#767676", "#dddddd"
+INK, GREY, SHADE, FAINT = "#222222", "#767676", "#c4c4c4", "#dddddd"
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#000000")
 """Okabe and Ito's palette, which readers with any colour vision can tell apart."""
 

@@ -28,24 +28,34 @@ def compare(arguments: Sequence[str]) -> Answer:
 
 
 def plot(arguments: Sequence[str]) -> Answer:
-    """Draw learning curves of runs."""
+    """Draw the curves of a run, or of several beside each other."""
     from tokagnostic.options import PlotOptions
 
     options, as_json = parse_flags(PlotOptions, arguments, "plot")
-    check_figure(options.output)
-    from tokagnostic.plots import plot_learning_curves
-    from tokagnostic.training.run import read_metrics
-
     if not options.runs:
         raise InvalidValueError("no run", expected="one or more folders with a metrics.jsonl", remedy="Name them")
+    if options.output is None and len(options.runs) > 1:
+        raise InvalidValueError(
+            f"{len(options.runs)} runs without an output",
+            expected="a file for their figure",
+            remedy="Name it with --output",
+        )
+    output = str(Path(options.runs[0]) / "curves.png") if options.output is None else options.output
+    check_figure(output)
+    from tokagnostic.plots import plot_learning_curves, plot_run
+    from tokagnostic.training.run import read_metrics
+
     names = [Path(run).name for run in options.runs]
     if len(set(names)) < len(names) or not all(names):
         names = list(options.runs)
     curves = {name: read_metrics(run) for name, run in zip(names, options.runs, strict=True)}
-    label = options.field.replace("_", " ")
-    plot_learning_curves(curves, options.output, y=options.field, y_label=label, smooth=options.smooth)
-    write_config_beside(options.output, options)
-    return Answer({"figure": options.output}, options.output, as_json)
+    if options.field is None and len(curves) == 1:
+        plot_run(next(iter(curves.values())), output, smooth=options.smooth)
+    else:
+        field = options.field or "loss"
+        plot_learning_curves(curves, output, y=field, y_label=field.replace("_", " "), smooth=options.smooth)
+    write_config_beside(output, options)
+    return Answer({"figure": output}, output, as_json)
 
 
 def bench(arguments: Sequence[str]) -> Answer:
