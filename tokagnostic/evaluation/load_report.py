@@ -96,7 +96,12 @@ def _row(cells: Sequence[str]) -> str:
 
 
 def _percent(measured: float, expected: float) -> str:
-    return f"{100 * measured:.3g} % ({100 * expected:.2g} %)"
+    return f"{_number(100 * measured)} % ({_number(100 * expected)} %)"
+
+
+def _number(value: float) -> str:
+    """With a place after the point, or where that would show nothing, two digits."""
+    return f"{value:.1f}" if value >= 1 or value == 0 else f"{value:.2g}"
 
 
 def _mean(values: Sequence[float]) -> float:

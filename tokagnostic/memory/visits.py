@@ -59,8 +59,8 @@ class Visits:
         """
         if self._counts is None and self._saved is not None:
             # torch has few operations for uint32: the same bits as int32, of which only zero matters.
-            return self._saved.view(torch.int32)[rows.to(self._saved.device)] != 0
-        return self.counts[rows.to(self.counts.device)] > 0
+            return self._saved.view(torch.int32).index_select(0, rows.to(self._saved.device)) != 0
+        return self.counts.index_select(0, rows.to(self.counts.device)) > 0
 
     def count(self, rows: Tensor) -> None:
         """Add one for every occurrence of a row; -1 counts for nothing.
@@ -83,7 +83,8 @@ class Visits:
         if self.counts.device != rows.device:
             self.counts = self.counts.to(rows.device)
         if self._num_written is not None:
-            self._num_written += len(torch.unique(rows[self.counts[rows] == 0]))
+            fresh = rows.masked_select(self.counts.index_select(0, rows) == 0)
+            self._num_written += len(torch.unique(fresh))
         self.counts.index_add_(0, rows, times)
 
     def take_recent(self, keep: bool = True) -> Tensor:

@@ -13,9 +13,10 @@ from tokagnostic.plots.curves import label_ends, points_of, settled_top, smoothe
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
 
 Points = list[tuple[float, float]]
+End = tuple[tuple[float, float], str, str]
+"""A curve's last point, its name with the value there, and its colour."""
 
 
 def plot_run(records: Sequence[Mapping[str, Any]], path: str | Path, *, smooth: int = 1) -> None:
@@ -59,13 +60,14 @@ def plot_run(records: Sequence[Mapping[str, Any]], path: str | Path, *, smooth: 
         )
     figure = drawing.new_figure(9.6, 2.9 * len(rows))
     grid = figure.add_gridspec(len(rows), math.lcm(*map(len, rows)))
+    ends: list[list[End]] = []
     for i, panels in enumerate(rows):
         width = grid.ncols // len(panels)
         for j, (title, curves) in enumerate(panels.items()):
-            _draw(figure, figure.add_subplot(grid[i, j * width : (j + 1) * width]), title, curves)
+            ends.append(_draw(figure.add_subplot(grid[i, j * width : (j + 1) * width]), title, curves))
     drawing.explain(figure, "training tokens")
-    for axes in figure.axes:
-        label_ends(figure, axes, _ends(axes))
+    for axes, named in zip(figure.axes, ends, strict=True):
+        label_ends(figure, axes, named)
     drawing.save(figure, path)
 
 
@@ -92,17 +94,19 @@ def _without_empty(panels: Mapping[str, Mapping[str, Points]]) -> dict[str, dict
     return {title: curves for title, curves in found.items() if curves}
 
 
-def _draw(figure: Figure, axes: Axes, title: str, curves: Mapping[str, Points]) -> None:
+def _draw(axes: Axes, title: str, curves: Mapping[str, Points]) -> list[End]:
     from matplotlib.ticker import EngFormatter, MaxNLocator
 
+    ends = []
     for i, (name, points) in enumerate(curves.items()):
+        colour, behind = drawing.COLOURS[i % len(drawing.COLOURS)], name == "expected"
         # What is expected lies behind what is measured: where they agree it is a seam around it.
-        style: dict[str, Any] = {"color": drawing.COLOURS[i % len(drawing.COLOURS)], "linewidth": 1.5, "zorder": 3}
-        if name == "expected":
-            style |= {"color": drawing.SHADE, "linewidth": 5, "zorder": 2, "solid_capstyle": "round"}
-        axes.plot(
-            *zip(*points, strict=True), **style, marker="o" if len(points) < 30 else None, markersize=3, label=name
-        )
+        style: dict[str, Any] = {"color": colour, "linewidth": 1.5, "zorder": 3}
+        if behind:
+            style = {"color": drawing.SHADE, "linewidth": 5, "zorder": 2, "solid_capstyle": "round"}
+        marker = "o" if len(points) < 30 and not behind else None
+        axes.plot(*zip(*points, strict=True), **style, marker=marker, markersize=3, label=name)
+        ends.append((points[-1], f"{name}: {points[-1][1]:.3g}", drawing.GREY if behind else colour))
     drawing.tidy(axes)
     axes.set_title(title, fontsize=9, color=drawing.INK, loc="left", pad=9)
     axes.margins(x=0.02)
@@ -115,13 +119,4 @@ def _draw(figure: Figure, axes: Axes, title: str, curves: Mapping[str, Points]) 
         axes.set_ylim(top=settled_top(curves.values()))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
     axes.xaxis.set_major_locator(MaxNLocator(5))
-
-
-def _ends(axes: Axes) -> list[tuple[tuple[float, float], str, str]]:
-    """Last point, name and colour of each curve, the name with the value there."""
-    found = []
-    for line in axes.get_lines():
-        x, y = map(float, line.get_xydata()[-1])
-        colour = drawing.GREY if line.get_label() == "expected" else str(line.get_color())
-        found.append(((x, y), f"{line.get_label()}: {y:.3g}", colour))
-    return found
+    return ends
