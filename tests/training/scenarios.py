@@ -148,6 +148,26 @@ def disagreeing(tokenizer: str, folder: str) -> dict[str, Tensor]:
     return {"message": torch.tensor(list(str(caught.value).encode()), dtype=torch.uint8)}
 
 
+def broken(tokenizer: str, folder: str, rank: int, table_placement: str) -> dict[str, Tensor]:
+    """A run in which the loss of one process is infinite in the third update: what each is told, and what it is left with."""
+    setup = build(tokenizer)
+    forward, calls = setup.model.forward, [0]
+
+    def break_third(*arguments: Any, **named: Any) -> Any:
+        output = forward(*arguments, **named)
+        calls[0] += 1
+        if calls[0] == 3 and world()[0] == rank:
+            output.loss = output.loss * float("inf")
+        return output
+
+    setup.model.forward = break_third
+    with pytest.raises(TrainingError) as caught:
+        setup.fit(Path(folder), dataclasses.replace(FIT, save_every=2, table_placement=table_placement))
+    message = torch.tensor(list(str(caught.value).encode()), dtype=torch.uint8)
+    dense = {name: parameter.detach().clone() for name, parameter in setup.model.named_parameters() if name != TABLE}
+    return {"message": message, **dense}
+
+
 def shards(tokenizer: str, frozen: bool, num_steps: int = 3) -> dict[str, Tensor]:
     """Some updates of a host that `fully_shard` has sharded, its table left out of that and exchanged if it is trained."""
     rank, num_processes = world()

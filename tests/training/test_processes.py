@@ -138,6 +138,24 @@ def test_more_processes_than_blocks_of_text_are_refused_in_one_line(arguments: l
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("table_placement", ["replicated", "sharded"])
+def test_a_loss_that_breaks_in_one_process_stops_all_before_the_update(
+    tokenizer_file: Path, tmp_path: Path, table_placement: str
+) -> None:
+    """The checkpoint of the second update holds what all are left with."""
+    shared = {"tokenizer": str(tokenizer_file), "folder": str(tmp_path / "run"), "table_placement": table_placement}
+    ranks = call_together("broken", 2, tmp_path / "ranks", rank=1, **shared)
+    messages = [bytes(found.pop("message").tolist()).decode() for found in ranks]
+    for message in messages:
+        assert message.startswith("loss inf at step 3 on blocks 10 to 11 of the text")
+        assert "all trained parameters are finite; nothing was updated, the last checkpoint is" in message
+    assert "read by process 1" in messages[0] and "(document" in messages[1]
+    assert_equal(*ranks)
+    saved = load_file(tmp_path / "run" / "checkpoints" / "step-00000002" / "state.safetensors")
+    assert_equal(ranks[0], {name: saved[f"model.{name}"] for name in ranks[0]})
+
+
+@pytest.mark.slow
 def test_processes_that_do_different_runs_are_told_before_the_first_update(
     tokenizer_file: Path, tmp_path: Path
 ) -> None:
