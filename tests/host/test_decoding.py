@@ -13,7 +13,7 @@ from transformers import DynamicCache, PreTrainedModel, StaticCache
 
 from tokagnostic.errors import HostError
 from tokagnostic.host import Attachment, attach
-from tokagnostic.host.history import RememberingCache, find_cache
+from tokagnostic.host.caches import RememberingCache, find_cache
 from tokagnostic.memory import NgramMemory
 from tokagnostic.tokens import TokenBytes
 

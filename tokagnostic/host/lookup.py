@@ -12,7 +12,8 @@ from torch import Tensor
 
 from tokagnostic.errors import HostError
 from tokagnostic.hashing.polynomial import NO_WINDOW
-from tokagnostic.host.history import History, find_cache, history_of
+from tokagnostic.host.caches import find_cache, history_of
+from tokagnostic.host.history import History
 from tokagnostic.host.inputs import BOUNDARY_ARGUMENTS, CallInputs, read_inputs
 from tokagnostic.host.padding import RealPositions, hash_real
 from tokagnostic.host.reading import Reading

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 
 from tokagnostic.errors import HostError
-from tokagnostic.host.history import History, find_cache, held_by, remember
+from tokagnostic.host.caches import find_cache, held_by, remember
+from tokagnostic.host.history import History
 from tokagnostic.host.padding import RealPositions
 from tokagnostic.host.short_conv import Surroundings
 
