@@ -19,7 +19,7 @@ from tokagnostic.host.mixing import Mixin, mixed
 CACHE_ARGUMENTS = ("cache", "past_key_values", "cache_params", "state", "mems")
 """Names under which hosts take what they remember of earlier calls."""
 HISTORY = "_tokagnostic_history"
-"""Attribute of a cache: the history of the sequences it holds."""
+"""Attribute of a cache: the history of the sequences it holds, or None if the memory has not seen all of these."""
 
 
 class RememberingCache(Mixin):
@@ -63,6 +63,21 @@ class RememberingCache(Mixin):
             self.__dict__[HISTORY] = history.map(change)
 
 
+def filled_cache(given: Any, output: Any) -> Any:
+    """The cache that a call of a decoder has filled, or None.
+
+    Args:
+        given: the one it was called with, or None.
+        output: what it gave back, in which a cache is found that the host has made.
+    """
+    if given is not None:
+        return given
+    if isinstance(output, Mapping):
+        return find_cache(output)
+    values = output if isinstance(output, tuple) else ()
+    return next((value for value in values if hasattr(value, "reorder_cache")), None)
+
+
 def find_cache(arguments: Mapping[str, Any]) -> Any:
     """The cache among the arguments of a call, or None."""
     # By their own names alone: an output of transformers that is asked for an old one warns, whether it has it or not.
@@ -86,6 +101,8 @@ def history_of(cache: Any, owner: int, batch: int) -> History | None:
     history: History | None = getattr(cache, HISTORY, None)
     length = held_by(cache)
     if history is None:
+        if length is None and hasattr(cache, HISTORY):
+            raise _unseen("a cache that went through a call with the memory off")
         if length:
             raise _unseen(f"a cache that holds {length} positions of which the memory has seen none")
         return None
@@ -100,10 +117,17 @@ def history_of(cache: Any, owner: int, batch: int) -> History | None:
 
 def remember(cache: Any, history: History) -> None:
     """Write a history into a cache, from where it follows all that is done to the cache."""
-    if not isinstance(cache, RememberingCache):
-        # One class for all objects of a class, so that compiled graphs see one type.
-        cache.__class__ = mixed(type(cache), RememberingCache)
-    cache.__dict__[HISTORY] = history
+    _remembering(cache).__dict__[HISTORY] = history
+
+
+def leave_unseen(cache: Any) -> None:
+    """Make sure that a cache is not used with the memory after a call without it, where its length would not tell.
+
+    Args:
+        cache: as it is after the call.
+    """
+    if hasattr(cache, "get_seq_length") and held_by(cache) is None:
+        _remembering(cache).__dict__[HISTORY] = None
 
 
 def held_by(cache: Any) -> int | None:
@@ -119,12 +143,26 @@ def held_by(cache: Any) -> int | None:
             f"a host with an attached memory was called with a cache of type {type(cache).__name__}, which does not say "
             "how much of which sequence it holds",
             expected="no cache, or one of transformers that does, such as DynamicCache or StaticCache",
-            remedy="Call generate(), not generate_batch(), whose paged cache cannot be served, or switch the memory off",
+            remedy="Pass such a cache or none, or switch the memory off",
         )
     try:
-        return int(cache.get_seq_length())
+        length = int(cache.get_seq_length())
     except ValueError:
         return None
+    # A first layer without positions says nothing of the others.
+    return length or max((_held_by_layer(layer) for layer in getattr(cache, "layers", ())), default=0)
+
+
+def _held_by_layer(layer: Any) -> int:
+    return int(layer.get_seq_length()) if hasattr(layer, "get_seq_length") else 0
+
+
+def _remembering(cache: Any) -> Any:
+    """The same cache, of a class that passes on to a history what is done to it."""
+    if not isinstance(cache, RememberingCache):
+        # One class for all objects of a class, so that compiled graphs see one type.
+        cache.__class__ = mixed(type(cache), RememberingCache)
+    return cache
 
 
 def _unseen(found: str) -> HostError:
