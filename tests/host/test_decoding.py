@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import threading
 from collections.abc import Callable, Sequence
+from contextlib import nullcontext
 
 import pytest
 import torch
@@ -13,11 +15,11 @@ from transformers import DynamicCache, PreTrainedModel, StaticCache
 
 from tokagnostic.errors import HostError
 from tokagnostic.host import Attachment, attach
-from tokagnostic.host.history import RememberingCache, find_cache
+from tokagnostic.host.caches import RememberingCache, find_cache
 from tokagnostic.memory import NgramMemory
 from tokagnostic.tokens import TokenBytes
 
-TOLERANCE = {"atol": 1e-5, "rtol": 1e-4}
+TOLERANCE = {"atol": 1e-5, "rtol": 0}
 KERNELS = (0, 4)
 GREEDY = {"max_new_tokens": 10, "min_new_tokens": 10, "do_sample": False}
 
@@ -289,11 +291,21 @@ def test_a_call_without_a_cache_asks_for_none_by_a_name_that_warns(host: PreTrai
     assert find_cache(Output(logits=1, past_key_values=cache)) is cache
 
 
-def test_a_paged_cache_is_refused_with_what_can_be_served(host: PreTrainedModel, memory: NgramMemory) -> None:
+def test_a_cache_that_does_not_say_what_it_holds_is_refused(host: PreTrainedModel, memory: NgramMemory) -> None:
     class PagedAttentionCache:
         pass
 
     wake(attach(host, VOCABULARY, memory))
-    with pytest.raises(HostError, match="type PagedAttentionCache") as caught:
+    with pytest.raises(HostError, match="type PagedAttentionCache"):
         logits_of(host, random_ids(), cache=PagedAttentionCache())
-    assert "not generate_batch()" in caught.value.remedy
+
+
+def test_continuous_batching_is_refused_before_its_thread_starts(host: PreTrainedModel, memory: NgramMemory) -> None:
+    before = {thread.name for thread in threading.enumerate()}
+    attachment = attach(host, VOCABULARY, memory)
+    for off in (nullcontext, attachment.disabled):
+        with off(), pytest.raises(HostError, match="generate_batch"):
+            host.generate_batch([[1, 2, 3]], progress_bar=False)
+    assert {thread.name for thread in threading.enumerate()} <= before | {"tqdm_monitor"}
+    attachment.remove()
+    assert host.init_continuous_batching(host.generation_config) is not None

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from transformers import DynamicCache
 
 from tokagnostic.errors import HostError
-from tokagnostic.host.history import History, history_of
+from tokagnostic.host.caches import history_of
+from tokagnostic.host.history import History
 from tokagnostic.host.inputs import document_starts, read_inputs
 
 IDS = torch.tensor([[5, 6, 7, 8]])

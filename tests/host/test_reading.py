@@ -85,6 +85,19 @@ def test_switching_off_is_of_one_thread(host: PreTrainedModel, attachment: Attac
     assert not attachment.off
 
 
+def test_switching_off_ends_with_its_block_whatever_ends_first(attachment: Attachment) -> None:
+    """As of two generators that are left early, one of them in another thread."""
+    first, second = attachment.disabled(), attachment.disabled()
+    first.__enter__()
+    second.__enter__()
+    first.__exit__(None, None, None)
+    assert attachment.off
+    with ThreadPoolExecutor(1) as other:
+        assert not other.submit(lambda: attachment.off).result()
+        other.submit(second.__exit__, None, None, None).result()
+    assert not attachment.off
+
+
 def test_threads_read_their_own_ids(host: PreTrainedModel, attachment: Attachment) -> None:
     batches = [random_ids(2, 5 + i, seed=i) for i in range(4)]
     expected = [logits_of(host, ids) for ids in batches]

@@ -83,8 +83,6 @@ def _main() -> None:
     torch.set_num_threads(1)
     scenario = getattr(importlib.import_module("scenarios"), name)
     found = ending_processes(lambda: scenario(**json.loads(arguments)))
-    # none is left that could abort the interpreter when it ends
-    assert not any("gloo" in thread.read_text() for thread in Path("/proc/self/task").glob("*/comm"))
     save_file(found, Path(folder) / f"rank-{os.environ.get('RANK', '0')}.safetensors")
 
 

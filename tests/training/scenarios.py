@@ -141,11 +141,28 @@ def fitted(
     return setup.tensors() | {"losses": torch.tensor(losses, dtype=torch.float64)}
 
 
-def disagreeing(tokenizer: str, folder: str) -> dict[str, Tensor]:
-    """What each process is told when they are started with different seeds, as bytes."""
-    with pytest.raises(TrainingError) as caught:
-        ending_processes(lambda: build(tokenizer).fit(Path(folder), dataclasses.replace(FIT, seed=world()[0])))
-    return {"message": torch.tensor(list(str(caught.value).encode()), dtype=torch.uint8)}
+def ended(tokenizer: str, folder: str, different: bool) -> dict[str, Tensor]:
+    """What a run that has ended leaves behind.
+
+    Args:
+        tokenizer: file of the tokenizer.
+        folder: of the run.
+        different: whether the processes are started with different seeds.
+
+    Returns:
+        What it was told, as bytes, and how many threads there still are that exchange numbers, as Linux tells.
+    """
+    config = dataclasses.replace(FIT, seed=world()[0] if different else 0, table_placement="sharded")
+    message = ""
+    try:
+        ending_processes(lambda: build(tokenizer).fit(Path(folder), config))
+    except TrainingError as error:
+        message = str(error)
+    threads = [thread.read_text() for thread in Path("/proc/self/task").glob("*/comm")]
+    return {
+        "message": torch.tensor(list(message.encode()), dtype=torch.uint8),
+        "exchanging": torch.tensor(sum("gloo" in name for name in threads)),
+    }
 
 
 def broken(tokenizer: str, folder: str, rank: int, table_placement: str) -> dict[str, Tensor]:
@@ -196,8 +213,6 @@ def shards(tokenizer: str, frozen: bool, num_steps: int = 3) -> dict[str, Tensor
             optimizer.step()
             optimizer.zero_grad()
         losses.append(float(loss.detach()) / num_processes)
-    if num_processes > 1:
-        dist.destroy_process_group()
     return {"losses": torch.tensor(losses, dtype=torch.float64), "after." + TABLE: table.detach().clone()}
 
 

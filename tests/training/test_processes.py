@@ -159,7 +159,20 @@ def test_a_loss_that_breaks_in_one_process_stops_all_before_the_update(
 def test_processes_that_do_different_runs_are_told_before_the_first_update(
     tokenizer_file: Path, tmp_path: Path
 ) -> None:
-    ranks = call_together("disagreeing", 2, tmp_path, tokenizer=str(tokenizer_file), folder=str(tmp_path / "run"))
+    ranks = call_together(
+        "ended", 2, tmp_path, tokenizer=str(tokenizer_file), folder=str(tmp_path / "run"), different=True
+    )
     messages = {bytes(found["message"].tolist()).decode() for found in ranks}
     assert len(messages) == 1 and messages.pop().startswith("process 1 has another fit than process 0")
     assert not (tmp_path / "run").exists()
+    assert [int(found["exchanging"]) for found in ranks] == [0, 0]
+
+
+@pytest.mark.slow
+def test_processes_that_have_ended_leave_no_thread_that_could_abort_their_interpreters(
+    tokenizer_file: Path, tmp_path: Path
+) -> None:
+    ranks = call_together(
+        "ended", 2, tmp_path, tokenizer=str(tokenizer_file), folder=str(tmp_path / "run"), different=False
+    )
+    assert [(len(found["message"]), int(found["exchanging"])) for found in ranks] == [(0, 0), (0, 0)]

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, cast
@@ -14,15 +14,16 @@ import torch
 from torch import Tensor, nn
 
 from tokagnostic.errors import HostError, InvalidValueError
-from tokagnostic.host.calling import SWITCHED_OFF, ReadingDecoder, ReadingLayer, change_class
+from tokagnostic.host.calling import ReadingDecoder, ReadingLayer, change_class
 from tokagnostic.host.counting import LayerReads, ReadCounter
 from tokagnostic.host.discovery import HostParts, device_of
 from tokagnostic.host.hub import push_folder
 from tokagnostic.host.inside import NAME, Inside
 from tokagnostic.host.layer import GateForm, MemoryLayer
 from tokagnostic.host.lookup import GIVEN_KEYS
-from tokagnostic.host.naming import NamesBoundaries
+from tokagnostic.host.outside import AttachedHost
 from tokagnostic.host.saving import FILES, write_attachment
+from tokagnostic.host.switching import is_off, switched_off
 from tokagnostic.memory.base import Hasher, NgramMemory
 
 
@@ -76,7 +77,7 @@ class Attachment:
         for slot, layer in enumerate(layers):
             self._changes.append(change_class(parts.layers[layer], ReadingLayer, (self, slot)))
         if model is not parts.decoder:
-            self._changes.append(change_class(model, NamesBoundaries, (self, None)))
+            self._changes.append(change_class(model, AttachedHost, (self, None)))
 
     @property
     def attached(self) -> bool:
@@ -97,7 +98,11 @@ class Attachment:
     @property
     def off(self) -> bool:
         """Whether the memory is switched off in this thread or task."""
-        return self in SWITCHED_OFF.get()
+        return is_off(self)
+
+    def by_name(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dict[str, Any]:
+        """The arguments of a call of the host's decoder, by name."""
+        return {**dict(zip(self.argument_names, args, strict=False)), **kwargs}
 
     @property
     def needs_boundaries(self) -> bool:
@@ -130,18 +135,14 @@ class Attachment:
         if self.memory.hasher is self.hasher:
             self.memory.hasher = self._former_hasher
 
-    @contextmanager
-    def disabled(self) -> Iterator[None]:
+    def disabled(self) -> AbstractContextManager[None]:
         """Within it the host computes as if no memory were attached. May be nested.
 
-        That holds for calls of this thread or asynchronous task; one that is started within it begins with the memory on,
-        unless it is run in a copy of the context (`contextvars.copy_context().run`).
+        That holds for calls of this thread or asynchronous task; a thread that is started within it begins with the memory
+        on, unless it is run in a copy of the context (`contextvars.copy_context().run`). It ends when the block is left.
+        What a checkpoint around the host computes again in backward is off only if backward stands within it too.
         """
-        token = SWITCHED_OFF.set(SWITCHED_OFF.get() | {self})
-        try:
-            yield
-        finally:
-            SWITCHED_OFF.reset(token)
+        return switched_off(self)
 
     @contextmanager
     def given_keys(self, keys: Tensor) -> Iterator[None]:

@@ -27,6 +27,7 @@ import torch
 from torch import nn
 
 from tokagnostic.errors import HostError
+from tokagnostic.host.caches import filled_cache, find_cache, leave_unseen
 from tokagnostic.host.inputs import OUR_ARGUMENTS
 from tokagnostic.host.lookup import look_up
 from tokagnostic.host.mixing import Mixin, mixed
@@ -40,8 +41,6 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 PLACE = "_tokagnostic_place"
 """Attribute of a changed module: its attachment, and for a layer which of the attached layers it is."""
-SWITCHED_OFF: ContextVar[frozenset[Attachment]] = ContextVar("tokagnostic_switched_off", default=frozenset())
-"""Attachments whose hosts compute as if they were not there, in this thread or task alone."""
 _CURRENT: ContextVar[Reading | None] = ContextVar("tokagnostic_reading", default=None)
 
 
@@ -71,7 +70,9 @@ class ReadingDecoder(Calling):
         """Call the decoder with a reading open."""
         attachment: Attachment = self.__dict__[PLACE][0]
         if attachment.off:
-            return super().__call__(*args, **_known_to_hosts(kwargs))
+            output = super().__call__(*args, **_known_to_hosts(kwargs))
+            uncompiled(leave_unseen)(filled_cache(find_cache(attachment.by_name(args, kwargs)), output))
+            return output
         reading = uncompiled(look_up)(attachment, args, kwargs)
         kwargs = _known_to_hosts(kwargs)
         token = _CURRENT.set(reading)

@@ -10,6 +10,7 @@ import torch
 from torch import nn
 
 from tokagnostic.errors import HostError
+from tokagnostic.host.caches import CACHE_ARGUMENTS
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,12 +133,24 @@ def _decoder_above(model: nn.Module, path: str, whole: object) -> tuple[nn.Modul
         module = model.get_submodule(path)
         names = _argument_names(module)
         if "input_ids" in names and (whole is None or isinstance(getattr(module, "config", None), type(whole))):
+            _require_known_cache(module, names)
             return module, names
     raise HostError(
         f"no module of {type(model).__name__} above its layers takes `input_ids`",
         expected="a decoder that is called with token ids",
         remedy="Attach to a causal language model of transformers",
     )
+
+
+def _require_known_cache(decoder: nn.Module, names: tuple[str, ...]) -> None:
+    """Refuse a decoder that takes what it remembers under a name that nobody looks at: it would forget its n-grams."""
+    if "use_cache" in names and not set(CACHE_ARGUMENTS) & set(names):
+        past = [name for name in names if name.startswith("past")]
+        raise HostError(
+            f"{type(decoder).__name__} remembers earlier calls in {', '.join(past) or 'no argument of its own'}",
+            expected=f"a decoder that takes what it remembers as {' or '.join(CACHE_ARGUMENTS)}",
+            remedy="Attach to a host with a cache of transformers",
+        )
 
 
 def _argument_names(module: Any) -> tuple[str, ...]:

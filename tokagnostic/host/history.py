@@ -1,30 +1,17 @@
-"""What a sequence's later calls need of its earlier ones, kept inside the host's own cache object.
+"""What a sequence's later calls need of its earlier ones.
 
 A host that decodes with a cache gets each id once. What was read there must equal what a call with the whole sequence
-reads, so the ids have to be remembered, and they have to follow whatever is done to the cache: beams are reordered, rows
-repeated and selected, drafts rolled back, the object reset and used again, copied, or put aside while another sequence
-runs. Therefore the history is an attribute of the cache, whose class becomes a subclass that passes these operations on;
-nothing of a sequence lives on a module.
+reads, so the ids have to be remembered.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 from torch.nn import functional as F
-
-from tokagnostic.errors import HostError
-from tokagnostic.host.mixing import Mixin, mixed
-
-CACHE_ARGUMENTS = ("cache", "past_key_values", "cache_params", "state", "mems")
-"""Names under which hosts take what they remember of earlier calls."""
-HISTORY = "_tokagnostic_history"
-"""Attribute of a cache: the history of the sequences it holds."""
-
 
 FAN = 16
 """Pieces of one size that are left as they are."""
@@ -241,116 +228,3 @@ class History:
             waiting=None if self.waiting is None else self.waiting.map(change),
             conv_inputs={layer: inputs.map(change) for layer, inputs in self.conv_inputs.items()},
         )
-
-
-class RememberingCache(Mixin):
-    """Mixed into the class of a host's cache: what is done to the cache is done to the history."""
-
-    def reset(self, *args: Any, **kwargs: Any) -> None:
-        """Forget everything."""
-        super().reset(*args, **kwargs)  # type: ignore[misc]
-        self.__dict__.pop(HISTORY, None)
-
-    def reorder_cache(self, beam_idx: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Take each row from another one, as beams do."""
-        result = super().reorder_cache(beam_idx, *args, **kwargs)  # type: ignore[misc]
-        self._change_history(lambda kept: kept.index_select(0, beam_idx.to(kept.device)))
-        return result
-
-    def batch_select_indices(self, indices: Tensor, *args: Any, **kwargs: Any) -> Any:
-        """Keep some rows."""
-        result = super().batch_select_indices(indices, *args, **kwargs)  # type: ignore[misc]
-        self._change_history(lambda kept: kept[indices.to(kept.device)])
-        return result
-
-    def batch_repeat_interleave(self, repeats: int, *args: Any, **kwargs: Any) -> Any:
-        """Repeat each row."""
-        result = super().batch_repeat_interleave(repeats, *args, **kwargs)  # type: ignore[misc]
-        self._change_history(lambda kept: kept.repeat_interleave(repeats, dim=0))
-        return result
-
-    def crop(self, tokens_to_remove: int, *args: Any, **kwargs: Any) -> Any:
-        """Take the last positions back: a negative number of them, or all beyond a positive length."""
-        result = super().crop(tokens_to_remove, *args, **kwargs)  # type: ignore[misc]
-        history: History | None = self.__dict__.get(HISTORY)
-        if history is not None:
-            length = tokens_to_remove if tokens_to_remove > 0 else history.length + tokens_to_remove
-            self._change_history(lambda kept: kept[:, : max(0, length)])
-        return result
-
-    def _change_history(self, change: Callable[[Tensor], Tensor]) -> None:
-        history: History | None = self.__dict__.get(HISTORY)
-        if history is not None:
-            self.__dict__[HISTORY] = history.map(change)
-
-
-def find_cache(arguments: Mapping[str, Any]) -> Any:
-    """The cache among the arguments of a call, or None."""
-    # By their own names alone: an output of transformers that is asked for an old one warns, whether it has it or not.
-    held = {name: value for name, value in arguments.items() if name in CACHE_ARGUMENTS and value is not None}
-    return next((held[name] for name in CACHE_ARGUMENTS if name in held), None)
-
-
-def history_of(cache: Any, owner: int, batch: int) -> History | None:
-    """What a cache remembers; None for one that holds nothing.
-
-    Args:
-        cache: a cache of transformers, or None.
-        owner: number of the attachment that asks.
-        batch: B of the call.
-
-    Raises:
-        HostError: if it holds positions that this attachment has not seen.
-    """
-    if cache is None:
-        return None
-    history: History | None = getattr(cache, HISTORY, None)
-    length = held_by(cache)
-    if history is None:
-        if length:
-            raise _unseen(f"a cache that holds {length} positions of which the memory has seen none")
-        return None
-    if history.owner != owner:
-        raise _unseen("a cache that was filled under another attachment")
-    if length is not None and length != history.length:
-        raise _unseen(f"a cache that holds {length} positions of which the memory has seen {history.length}")
-    if history.batch != batch:
-        raise _unseen(f"{batch} rows of ids for a cache of {history.batch}")
-    return history
-
-
-def remember(cache: Any, history: History) -> None:
-    """Write a history into a cache, from where it follows all that is done to the cache."""
-    if not isinstance(cache, RememberingCache):
-        # One class for all objects of a class, so that compiled graphs see one type.
-        cache.__class__ = mixed(type(cache), RememberingCache)
-    cache.__dict__[HISTORY] = history
-
-
-def held_by(cache: Any) -> int | None:
-    """Positions that a cache holds; None where it does not count them, as recurrent states do not.
-
-    Raises:
-        HostError: for a cache that is none of transformers' own.
-    """
-    if not hasattr(cache, "get_seq_length"):
-        if not cache:
-            return 0
-        raise HostError(
-            f"a host with an attached memory was called with a cache of type {type(cache).__name__}, which does not say "
-            "how much of which sequence it holds",
-            expected="no cache, or one of transformers that does, such as DynamicCache or StaticCache",
-            remedy="Call generate(), not generate_batch(), whose paged cache cannot be served, or switch the memory off",
-        )
-    try:
-        return int(cache.get_seq_length())
-    except ValueError:
-        return None
-
-
-def _unseen(found: str) -> HostError:
-    return HostError(
-        f"a host with an attached memory was called with {found}",
-        expected="a cache that is empty, or whose every position went through this host with the memory on",
-        remedy="Start a new cache, or pass the whole sequence",
-    )

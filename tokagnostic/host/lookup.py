@@ -12,7 +12,8 @@ from torch import Tensor
 
 from tokagnostic.errors import HostError
 from tokagnostic.hashing.polynomial import NO_WINDOW
-from tokagnostic.host.history import History, find_cache, history_of
+from tokagnostic.host.caches import find_cache, history_of
+from tokagnostic.host.history import History
 from tokagnostic.host.inputs import BOUNDARY_ARGUMENTS, CallInputs, read_inputs
 from tokagnostic.host.padding import RealPositions, hash_real
 from tokagnostic.host.reading import Reading
@@ -39,7 +40,7 @@ def look_up(attachment: Attachment, args: tuple[Any, ...], kwargs: Mapping[str, 
     """
     require_dense_exchange(attachment.model, attachment.memory)
     require_unsharded_tables(attachment.model, attachment.memory)
-    arguments = {**dict(zip(attachment.argument_names, args, strict=False)), **kwargs}
+    arguments = attachment.by_name(args, kwargs)
     given = GIVEN_KEYS.get().get(attachment)
     ids, cache, memory = arguments.get("input_ids"), find_cache(arguments), attachment.memory
     history = history_of(cache, attachment.number, len(ids)) if isinstance(ids, Tensor) else None

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +9,8 @@ import torch
 from torch import Tensor
 
 from tokagnostic.errors import HostError
-from tokagnostic.host.history import History, find_cache, held_by, remember
+from tokagnostic.host.caches import filled_cache, held_by, remember
+from tokagnostic.host.history import History
 from tokagnostic.host.padding import RealPositions
 from tokagnostic.host.short_conv import Surroundings
 
@@ -95,7 +95,7 @@ class Reading:
         Args:
             output: what the decoder gave back; a cache that the host has made is found in it.
         """
-        cache = self.cache if self.cache is not None else _cache_in(output)
+        cache = filled_cache(self.cache, output)
         if cache is None:
             return
         if held_by(cache) in (None, self.whole.length):
@@ -137,11 +137,3 @@ def surroundings(
     return Surroundings.of(
         torch.cat((old_ids, ids), dim=1), torch.cat((old_starts, starts), dim=1), old_inputs, padding
     )
-
-
-def _cache_in(output: Any) -> Any:
-    """The cache in what a decoder gives back, or None."""
-    if isinstance(output, Mapping):
-        return find_cache(output)
-    values = output if isinstance(output, tuple) else ()
-    return next((value for value in values if hasattr(value, "reorder_cache")), None)
