@@ -101,7 +101,7 @@ def _percent(measured: float, expected: float) -> str:
 
 def _number(value: float) -> str:
     """With a place after the point, or where that would show nothing, two digits."""
-    return f"{value:.1f}" if value >= 1 or value == 0 else f"{value:.2g}"
+    return f"{value:.1f}" if value >= 1 else f"{value:.2g}"
 
 
 def _mean(values: Sequence[float]) -> float:
