@@ -80,7 +80,7 @@ class Observer:
             return
         keys = [self._keys(batch) for batch in batches]
         if writes_line:
-            self._lookups = self._count_lookups(torch.stack(keys))
+            self._lookups = self._count_lookups(keys)
         if self._distinct is not None:
             for each in keys:
                 self._distinct.add(each.numpy())
@@ -138,18 +138,20 @@ class Observer:
         totals = sums(self._accelerator, *(number for pair in self._lookups.values() for number in pair))
         return {order: _ratio(*totals[2 * i : 2 * i + 2]) for i, order in enumerate(self._lookups)}
 
-    def _count_lookups(self, keys: Tensor) -> dict[str, tuple[int, int]]:
-        """For each order the lookups of written rows, and all of them, for keys int64 [..., N]."""
+    def _count_lookups(self, batches: Sequence[Tensor]) -> dict[str, tuple[int, int]]:
+        """For each order the lookups of written rows, and all of them, for the keys of batches, int64 [B, T, N] each."""
         memory, attachment = self._attached.memory, self._attached
-        hits, lookups = (torch.zeros(keys.shape[-1], dtype=torch.int64) for _ in range(2))
-        for table in sorted({memory.table_of(slot) for slot in range(len(attachment.layers))}):
-            rows = memory.addresser(keys, table)  # [..., N, K]
-            real = rows >= 0
-            written = torch.zeros_like(real)
-            written[real] = self._sharding.written(memory, table, rows[real]).to(real.device)
-            hits += written.sum(dim=-1).flatten(end_dim=-2).sum(dim=0)
-            lookups += real.sum(dim=-1).flatten(end_dim=-2).sum(dim=0)
-        return {str(n + 1): (int(hits[n]), int(lookups[n])) for n in range(len(hits))}
+        tables = sorted({memory.table_of(slot) for slot in range(len(attachment.layers))})
+        hits, lookups = (torch.zeros(memory.max_order, dtype=torch.int64) for _ in range(2))
+        for keys in batches:
+            for table in tables:
+                rows = memory.addresser(keys, table)  # [B, T, N, K]
+                real = rows >= 0
+                written = torch.zeros_like(real)
+                written[real] = self._sharding.written(memory, table, rows[real]).to(real.device)
+                hits += written.sum(dim=(0, 1, 3))
+                lookups += real.sum(dim=(0, 1, 3))
+        return {str(n + 1): (int(hits[n]), int(lookups[n])) for n in range(memory.max_order)}
 
     def _keys(self, batch: Batch) -> Tensor:
         """The keys that the host will look up, int64 [B, T, N]."""
