@@ -521,9 +521,6 @@ class TestResults:
         run = Path(shutil.copytree(place / "run", tmp_path / "run"))
         assert json.loads(call("plot", run, "--json").out) == {"figure": str(run / "curves.png")}
         assert (run / "curves.png").read_bytes().startswith(b"\x89PNG") and (run / "curves.config.json").is_file()
-        assert call("plot", run, "--output", tmp_path / "run.svg").code == 0
-        texts = (tmp_path / "run.svg").read_text()
-        assert all(f"<!-- {title}" in texts for title in ("gate by layer", "hit rate by order", "rows written"))
         assert "2 runs without an output" in one_line(call("plot", run, place / "run"))
 
     def test_export_reports_the_load_of_a_text(self, call, place, tmp_path) -> None:

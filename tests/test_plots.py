@@ -53,11 +53,14 @@ FIGURES: dict[str, Callable[[Path], None]] = {
     "overlap": lambda path: plots.plot_overlap(OVERLAP, path),
     "curves": lambda path: plots.plot_learning_curves(RUNS, path, smooth=3),
     "run": lambda path: plots.plot_run(RUN, path, smooth=3),
-    "run without a memory": lambda path: plots.plot_run([{"tokens": i, "loss": 1 / i} for i in (1, 2)], path),
     "controls": lambda path: plots.plot_controls(BPB, path),
     "seen and novel": lambda path: plots.plot_seen_novel(SPLIT, path),
 }
-every_figure = pytest.mark.parametrize("draw", FIGURES.values(), ids=FIGURES.keys())
+SLOW = ("run",)  # five panels take a second each time
+every_figure = pytest.mark.parametrize(
+    "draw",
+    [pytest.param(draw, marks=[pytest.mark.slow] * (name in SLOW), id=name) for name, draw in FIGURES.items()],
+)
 
 
 def texts_of(draw: Callable[[Path], None], folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -236,7 +239,10 @@ class TestRun:
         assert lines["expected"].get_zorder() < lines["measured"].get_zorder()
 
     def test_leaves_out_what_the_metrics_lack(self, tmp_path, monkeypatch) -> None:
-        texts = texts_of(FIGURES["run without a memory"], tmp_path, monkeypatch)
+        def draw(path: Path) -> None:
+            plots.plot_run([{"tokens": i, "loss": 1 / i} for i in (1, 2)], path)
+
+        texts = texts_of(draw, tmp_path, monkeypatch)
         assert "loss (nats per token)" in texts
         assert not {"bits per byte", "gate by layer", "hit rate by order (%)", "rows written (%)"} & set(texts)
 

@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+End = tuple[tuple[float, float], str, str]
+"""A curve's last point, its name and its colour."""
 LABEL_POINTS = 8
 SETTLED = 0.2
 """Share of training after which a curve has to stay inside the figure."""
@@ -70,7 +72,7 @@ def plot_learning_curves(
     axes.margins(x=0.02)
     axes.set_ylim(top=settled_top(curves.values()))
     axes.xaxis.set_major_formatter(EngFormatter(sep=""))
-    label_ends(figure, axes, ends)
+    label_ends(figure, [(axes, ends)])
     drawing.save(figure, path)
 
 
@@ -93,16 +95,19 @@ def settled_top(curves: Iterable[Sequence[tuple[float, float]]]) -> float:
     return max(settled) + (0.05 * drawing.spread_of(settled) or 1.0)
 
 
-def label_ends(figure: Figure, axes: Axes, ends: Sequence[tuple[tuple[float, float], str, str]]) -> None:
-    """Write each curve's name to the right of the axes at the height of its end, no two on top of each other.
+def label_ends(figure: Figure, panels: Sequence[tuple[Axes, Sequence[End]]]) -> None:
+    """Write each curve's name to the right of its axes at the height of its end, no two on top of each other.
 
     Args:
         figure: with all curves drawn; it is laid out to learn where they end.
-        axes: of the curves.
-        ends: last point, name and colour of each curve.
+        panels: axes, and of their curves the ends.
     """
     figure.draw_without_rendering()
-    points_per_pixel = 72 / figure.dpi
+    for axes, ends in panels:
+        _label(axes, ends, 72 / figure.dpi)
+
+
+def _label(axes: Axes, ends: Sequence[End], points_per_pixel: float) -> None:
     heights = [axes.transData.transform(point)[1] * points_per_pixel for point, _, _ in ends]
     order = sorted(range(len(ends)), key=heights.__getitem__)
     placed = _spread([heights[i] for i in order], LABEL_POINTS * 1.3)

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from tokagnostic.errors import InvalidValueError
 from tokagnostic.plots import drawing
-from tokagnostic.plots.curves import label_ends, points_of, settled_top, smoothed
+from tokagnostic.plots.curves import End, label_ends, points_of, settled_top, smoothed
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Points = list[tuple[float, float]]
-End = tuple[tuple[float, float], str, str]
-"""A curve's last point, its name with the value there, and its colour."""
 
 
 def plot_run(records: Sequence[Mapping[str, Any]], path: str | Path, *, smooth: int = 1) -> None:
@@ -66,8 +64,7 @@ def plot_run(records: Sequence[Mapping[str, Any]], path: str | Path, *, smooth: 
         for j, (title, curves) in enumerate(panels.items()):
             ends.append(_draw(figure.add_subplot(grid[i, j * width : (j + 1) * width]), title, curves))
     drawing.explain(figure, "training tokens")
-    for axes, named in zip(figure.axes, ends, strict=True):
-        label_ends(figure, axes, named)
+    label_ends(figure, list(zip(figure.axes, ends, strict=True)))
     drawing.save(figure, path)
 
 
