@@ -15,8 +15,8 @@ from tokagnostic.hashing.cache import HashCache
 from tokagnostic.memory.base import NgramMemory
 from tokagnostic.memory.file import load_memory, read_recipe
 
-_IN_THE_FILE = ("_parameters", "_buffers", "_modules", "addresser", "origin", "visits")
-"""Attributes of a memory that come with its file."""
+_IN_THE_FILE = ("_parameters", "_buffers", "_modules", "addresser", "ahead", "origin", "visits")
+"""Attributes of a memory that come with its file, or stay in the process."""
 
 
 def register_pickling() -> None:
