@@ -1,15 +1,16 @@
 #!/usr/bin/env bash
-# One small memory stored in every row format, whole and as its hot rows: the tables of docs/export.md. Some 5 minutes per seed on one core.
+# One small memory stored in every row format, whole and as its hot rows: the tables of docs/export.md. A few minutes per seed.
 # Arguments: seeds, by default 0 1 2. A second call goes on where the first was stopped.
 set -euo pipefail
-seeds=("${@:-0 1 2}")
-held_out=${HELD_OUT:-0 0.05} seen=${SEEN:-0.05 1} # shares of the English that every Python carries
-steps=${STEPS:-400}
+seeds=("$@")
+[ $# -gt 0 ] || seeds=(0 1 2)
+held_out=${HELD_OUT:-0 0.02} seen=${SEEN:-0.05 1} # shares of the English that every Python carries
+steps=${STEPS:-120}
 out=${OUT:-artifacts/row_formats}
 tokagnostic=${TOKAGNOSTIC:-.venv/bin/tokagnostic}
 
-# shellcheck disable=SC2086  # a part is two numbers, the seeds are words
-for seed in ${seeds[@]}; do
+# shellcheck disable=SC2086  # a part is two numbers
+for seed in "${seeds[@]}"; do
   run="$out/seed-$seed/run"
   $tokagnostic pretrain --tokenizer bpe:4096 --corpus.data embedded --corpus.part $seen --output "$run" --resume \
     --memory.num-rows 65536 --memory.num-heads 4 --memory.dim 16 --memory.seed "$seed" --host.width 128 --host.num-layers 3 \

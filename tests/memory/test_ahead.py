@@ -72,6 +72,15 @@ def test_calls_read_what_was_fetched_and_it_is_what_they_would_have_read(mapped,
     assert in_own_thread(names) == [True] * 2 * len(BATCHES)
 
 
+def test_a_call_that_was_not_told_of_reads_by_itself_and_loses_nothing(mapped, watched):
+    keys, names = [mapped.hasher(ids) for ids in BATCHES], watched(mapped)
+    with ReadAhead(mapped, CPU) as ahead:
+        for call, own in enumerate(keys[:-1]):
+            ahead.start(keys[call + 1])
+            mapped.features_of(own)
+    assert sorted(in_own_thread(names)) == [False] + [True] * 2 * (len(keys) - 1)
+
+
 @settings(deadline=None, max_examples=30, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(calls=st.lists(st.tuples(st.integers(0, 3), st.booleans()), max_size=12))
 def test_whatever_is_started_a_call_reads_its_own_keys(saved, cache, calls):

@@ -10,7 +10,6 @@ from collections import deque
 from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -47,13 +46,18 @@ class ReadAhead:
             if memory.store.device_of(table) != device or (in_file and memory.store.device_of(table) == CPU)
         ]
         self._in_file = in_file
-        self._coming: deque[Future[_Fetched]] = deque(maxlen=2)
+        self._coming: deque[tuple[Tensor, Future[dict[int, Tensor]]]] = deque(maxlen=2)
         self._thread: ThreadPoolExecutor | None = None
         self._former: ReadAhead | None = None
         self._stream: Any = None
 
+    @property
+    def helps(self) -> bool:
+        """Whether there is anything to fetch."""
+        return bool(self._tables)
+
     def __enter__(self) -> ReadAhead:
-        if self._tables:
+        if self.helps:
             self._thread = ThreadPoolExecutor(1, "tokagnostic-ahead")
             self._stream = torch.cuda.Stream(self._device) if self._device.type == "cuda" else None
             self._former, self._memory.ahead = self._memory.ahead, self
@@ -73,7 +77,7 @@ class ReadAhead:
             keys: those of the call, int64 [B, T, N], on the CPU; not written to afterwards.
         """
         if self._thread is not None:
-            self._coming.append(self._thread.submit(self._fetch, keys))
+            self._coming.append((keys, self._thread.submit(self._fetch, keys)))
 
     def take(self, keys: Tensor, table: int) -> Tensor | None:
         """What was fetched for a call, as soon as it is there: features [B, T, E], or None if nothing was.
@@ -83,19 +87,19 @@ class ReadAhead:
         """
         if table not in self._tables:
             return None
-        while self._coming:
-            fetched = self._coming[0].result()
-            if self._stream is not None:
-                torch.cuda.current_stream(self._device).wait_stream(self._stream)
-            if torch.equal(fetched.keys, keys):
-                features = fetched.features[table]
-                if self._stream is not None:
-                    features.record_stream(torch.cuda.current_stream(self._device))
-                return features
-            self._coming.popleft()
-        return None
+        own = keys.cpu()
+        fetched = next((future for started, future in self._coming if torch.equal(started, own)), None)
+        if fetched is None:
+            return None
+        features = fetched.result()[table]
+        if self._stream is not None:
+            here = torch.cuda.current_stream(self._device)
+            here.wait_stream(self._stream)
+            features.record_stream(here)
+        return features
 
-    def _fetch(self, keys: Tensor) -> _Fetched:
+    def _fetch(self, keys: Tensor) -> dict[int, Tensor]:
+        """What the call will read, by table."""
         memory, heads = self._memory, self._memory.addresser.heads
         if self._in_file:
             distinct = torch.unique(keys)
@@ -106,17 +110,7 @@ class ReadAhead:
         # On a stream of its own a GPU copies what was fetched while it computes.
         with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext(), torch.no_grad():
             there = keys.to(self._device)
-            return _Fetched(there, {table: memory.store.read(there, heads[table], table) for table in self._tables})
-
-
-@dataclass(frozen=True, eq=False)
-class _Fetched:
-    """What a call will read, and the keys that it must have for that."""
-
-    keys: Tensor
-    """Where the calls are made, int64 [B, T, N]."""
-    features: dict[int, Tensor]
-    """By table, float [B, T, E]."""
+            return {table: memory.store.read(there, heads[table], table) for table in self._tables}
 
 
 def _tensors_of(memory: NgramMemory, table: int) -> Iterable[Tensor]:
