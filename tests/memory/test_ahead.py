@@ -75,8 +75,9 @@ def test_calls_read_what_was_fetched_and_it_is_what_they_would_have_read(mapped,
 def test_a_call_that_was_not_told_of_reads_by_itself_and_loses_nothing(mapped, watched):
     keys, names = [mapped.hasher(ids) for ids in BATCHES], watched(mapped)
     with ReadAhead(mapped, CPU) as ahead:
-        for call, own in enumerate(keys[:-1]):
-            ahead.start(keys[call + 1])
+        for own, following in zip(keys, (*keys[1:], None), strict=True):
+            if following is not None:
+                ahead.start(following)
             mapped.features_of(own)
     assert sorted(in_own_thread(names)) == [False] + [True] * 2 * (len(keys) - 1)
 

@@ -22,7 +22,7 @@ from tokagnostic.training.config import AttachConfig, TextConfig
 from tokagnostic.training.pretrain import pretrain
 from tokagnostic.training.run import load_run
 
-TEXTS = {"whole": TextConfig(), "streamed": TextConfig(shuffle_buffer=4), "mixed": TextConfig(weights=(1.0,))}
+TEXTS = {"whole": TextConfig(), "streamed": TextConfig(shuffle_buffer=3), "mixed": TextConfig(weights=(1.0,))}
 
 
 @pytest.fixture
