@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import copy
-import ctypes
-import mmap
-import os
 import pickle
 import threading
-import time
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
@@ -18,7 +13,6 @@ from hypothesis import strategies as st
 
 from tokagnostic.memory import NgramMemory, load_memory, save_memory
 from tokagnostic.memory.ahead import ReadAhead
-from tokagnostic.memory.paging_numba import ADVICE, request_rows
 from tokagnostic.memory.quantised import CODE_DTYPES
 
 CPU = torch.device("cpu")
@@ -158,34 +152,3 @@ def test_a_gpu_reads_what_the_cpu_reads(trained, path, cache, watched, mapped_to
                 ahead.start(keys[call + 1])
             assert torch.equal(memory.features_of(own.to(device)).cpu(), plain[call])
     assert all(in_own_thread(names))
-
-
-def pages_in_memory(address: int, num_bytes: int) -> np.ndarray:
-    """Whether each page of a mapping is in memory, by the system's own word."""
-    begin = address // mmap.PAGESIZE * mmap.PAGESIZE
-    found = np.zeros(-(-(address + num_bytes - begin) // mmap.PAGESIZE), dtype=np.uint8)
-    size = ctypes.c_size_t(address + num_bytes - begin)
-    assert ctypes.CDLL(None).mincore(ctypes.c_void_p(begin), size, ctypes.c_void_p(found.ctypes.data)) == 0
-    return found & 1 == 1
-
-
-@pytest.mark.skipif(ADVICE is None or not hasattr(os, "posix_fadvise"), reason="needs a system that can be asked")
-def test_pages_that_were_asked_for_come_without_being_read(tmp_path):
-    path, num_rows = tmp_path / "rows", 4096
-    path.write_bytes(bytes(num_rows * 1024))
-    with path.open("rb") as file:
-        os.fsync(file.fileno())
-        table = torch.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), dtype=torch.float32).view(
-            -1, 256
-        )
-        os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
-        if pages_in_memory(table.data_ptr(), num_rows * 1024).any():
-            pytest.skip("this file system keeps files in memory")
-        rows = torch.tensor([0, 1, 1000, 4095])
-        request_rows(table, rows)
-        wanted = rows.numpy() * 1024 // mmap.PAGESIZE
-        until = time.monotonic() + 10
-        while not (there := pages_in_memory(table.data_ptr(), num_rows * 1024))[wanted].all():
-            assert time.monotonic() < until
-            time.sleep(0.01)
-        assert there.sum() < len(there) / 2

@@ -7,7 +7,6 @@ itself, and is used only where its keys are the same: nothing but the time that 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any
@@ -15,13 +14,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from tokagnostic.memory.paging_numba import request_rows
-from tokagnostic.memory.quantised import QuantisedRows
-
 if TYPE_CHECKING:
     from tokagnostic.memory.base import NgramMemory
-
-CPU = torch.device("cpu")
 
 
 class ReadAhead:
@@ -37,15 +31,15 @@ class ReadAhead:
 
     def __init__(self, memory: NgramMemory, device: torch.device) -> None:
         in_file = memory.origin is not None and memory.origin.mapped
-        tables = range(memory.num_tables if memory.frozen else 0)
+        # By type: a device that is named without its number is not equal to itself with it.
+        places = [memory.store.device_of(table).type for table in range(memory.num_tables)]
         self._memory = memory
         self._device = device
         self._tables = [
             table
-            for table in tables
-            if memory.store.device_of(table) != device or (in_file and memory.store.device_of(table) == CPU)
+            for table, place in enumerate(places)
+            if memory.frozen and (place != device.type or (in_file and place == "cpu"))
         ]
-        self._in_file = in_file
         self._coming: deque[tuple[Tensor, Future[dict[int, Tensor]]]] = deque(maxlen=2)
         self._thread: ThreadPoolExecutor | None = None
         self._former: ReadAhead | None = None
@@ -101,18 +95,7 @@ class ReadAhead:
     def _fetch(self, keys: Tensor) -> dict[int, Tensor]:
         """What the call will read, by table."""
         memory, heads = self._memory, self._memory.addresser.heads
-        if self._in_file:
-            distinct = torch.unique(keys)
-            for table in self._tables:
-                rows = torch.unique(heads[table](distinct[distinct >= 0]))
-                for tensor in _tensors_of(memory, table):
-                    request_rows(tensor, rows)
         # On a stream of its own a GPU copies what was fetched while it computes.
         with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext(), torch.no_grad():
             there = keys.to(self._device)
             return {table: memory.store.read(there, heads[table], table) for table in self._tables}
-
-
-def _tensors_of(memory: NgramMemory, table: int) -> Iterable[Tensor]:
-    rows = list(memory.store.tables)[table]
-    return (rows.codes, rows.scales) if isinstance(rows, QuantisedRows) else (rows,)
