@@ -235,7 +235,7 @@ class _Scorer:
         groups = [windows[i : i + self._batch_size] for i in range(0, len(windows), self._batch_size)]
         calls = [_padded([keys[s][begin:end] for s, begin, end, _ in group]) for group in groups]
         with self._reading_ahead() as ahead:
-            for group, given, following in zip(groups, calls, (*calls[1:], None), strict=True):
+            for group, given, following in zip(groups, calls, [*calls, None][1:], strict=True):
                 if ahead is not None and following is not None:
                     ahead.start(following)
                 scored = self._score([sequences[s].ids[begin : end + 1] for s, begin, end, _ in group], given)
