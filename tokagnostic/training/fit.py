@@ -137,8 +137,9 @@ def fit(
                 if attachment is not None:
                     attachment.take_reads()
                 factor = warmup_cosine(step, config.num_steps, config.warmup_share)
-                batches = [sampler.batch(step * config.accumulation + part) for part in range(config.accumulation)]
-                loss = updater.update(batches, factor)
+                batches = place.batches(step)
+                coming = place.coming(done)[0] if updater.reads_ahead and not last else None
+                loss = updater.update(batches, factor, coming)
                 if not math.isfinite(loss):
                     raise TrainingError(
                         f"loss {loss} at step {done}", expected="a finite loss", remedy=REMEDY_FOR_DIVERGENCE

@@ -75,18 +75,33 @@ def export(arguments: Sequence[str]) -> Answer:
 
     options, as_json = parse_flags(ExportOptions, arguments, "export")
     check_output(options.output)
-    from tokagnostic.training.run import export_memory
+    from tokagnostic.training.export import export_memory
 
-    report = export_memory(options.run, options.output, options.row_format)
+    exported = export_memory(
+        options.run,
+        options.output,
+        options.row_format,
+        hot_rows=options.hot_rows,
+        merge_visits=options.merge_visits,
+        visits_base=options.visits_base,
+    )
     write_config_beside(options.output, options)
+    report, hot = exported.file, exported.hot
     rounding = (
         f"rows rounded to {options.row_format}: by at most {report.max_rounding:.3g}, "
         f"{100 * report.relative_rounding:.3g} % in the root mean square"
         if report.max_rounding
         else f"rows stored as {options.row_format}, exactly as they were"
     )
-    text = f"{report.path}: {report.num_bytes:,} bytes, memory {report.identity}\n{rounding}"
-    return Answer({**dataclasses.asdict(report), "path": str(report.path)}, text, as_json)
+    lines = [f"{report.path}: {report.num_bytes:,} bytes, memory {report.identity}", rounding]
+    facts: dict[str, Any] = {**dataclasses.asdict(report), "path": str(report.path)}
+    if hot is not None:
+        facts["hot_rows"] = dataclasses.asdict(hot)
+        lines.append(
+            f"{hot.kept:,} of {hot.rows:,} rows kept, each written {hot.least_visits:,} times or more: "
+            f"{100 * hot.share_of_lookups:.1f} % of the lookups of its training"
+        )
+    return Answer(facts, "\n".join(lines), as_json)
 
 
 def evaluate(arguments: Sequence[str]) -> Answer:
@@ -109,6 +124,7 @@ def evaluate(arguments: Sequence[str]) -> Answer:
             options.context,
             options.stride,
             batch_size=options.batch_size,
+            memory_file=options.memory_file,
             progress=bar.update,
         )
     results = {run: {name: score.to_dict() for name, score in scores.items()} for run, scores in runs.items()}
