@@ -11,9 +11,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
 import pytest
-import torch
-from safetensors.torch import load_file
+from safetensors.numpy import load_file
 from tokenizers import pre_tokenizers
 
 from tokagnostic import cli
@@ -486,6 +486,30 @@ class TestResults:
         ).out
         assert "rounded to bf16" in text and "%" in text
 
+    def test_export_of_hot_rows_says_what_they_serve_and_eval_reads_them(self, call, place, tmp_path) -> None:
+        export = ("export", "--run", place / "run", "--output", tmp_path / "hot.safetensors", "--hot-rows", 50)
+        hot = json.loads(call(*export, "--json").out)["hot_rows"]
+        assert hot["kept"] == 50 < hot["rows"] and 0 < hot["share_of_lookups"] < 1
+        assert "50 of " in call(*export).out
+        measure = ("eval", "--run", place / "run", "--data", place / "text.txt", "--json", "--memory-file")
+        whole, cut = (
+            json.loads(call(*measure, file).out)
+            for file in (place / "memory.safetensors", tmp_path / "hot.safetensors")
+        )
+        own = json.loads(call(*measure[:-1]).out)
+        assert whole == own
+        assert cut["off"] == own["off"] and cut["memory"]["bits_per_byte"] != own["memory"]["bits_per_byte"]
+
+    def test_export_merges_visits(self, call, place, tmp_path) -> None:
+        def visits(name: str, *more: object) -> np.ndarray:
+            call("export", "--run", place / "run", "--output", tmp_path / name, *more)
+            return load_file(tmp_path / name)["visits.0"].astype(np.int64)
+
+        merge = ("--merge-visits", place / "run", place / "memory.safetensors")
+        assert np.array_equal(visits("merged.safetensors", *merge), 3 * visits("plain.safetensors"))
+        based = visits("based.safetensors", *merge, "--visits-base", place / "memory.safetensors")
+        assert np.array_equal(based, visits("plain.safetensors"))
+
     def test_inspect_of_a_memory_and_of_a_tokenizer(self, call, place) -> None:
         facts = json.loads(call("inspect", place / "memory.safetensors", "--verify", "--json").out)
         assert facts["digests"] == "verified" and facts["config"]["num_rows"] == 211
@@ -530,7 +554,7 @@ class TestResults:
         called = call("export", "--run", run, "--output", memory, "--data", text, "--documents", "paragraph", "--json")
         load = json.loads(called.out)["load"]
         assert load["num_documents"] > 1 and len(load["tables"][0]["orders"]) == 3
-        written = torch.count_nonzero(load_file(memory)["visits.0"].view(torch.int32))
+        written = np.count_nonzero(load_file(memory)["visits.0"])
         hit = sum(load["tables"][0]["all_orders"]["rows_hit"])
         assert 0 < written <= hit  # three updates have not seen all of the text
 

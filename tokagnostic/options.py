@@ -26,6 +26,12 @@ class ExportOptions(CorpusConfig):
     """The file to write, by custom memory.safetensors."""
     row_format: Literal["fp32", "bf16", "fp16", "int8", "fp8_e4m3"] = "fp32"
     """How rows are stored."""
+    hot_rows: int | None = None
+    """Keep so many rows of each table, those that were written most, and set all others to zero; unset: all."""
+    merge_visits: tuple[str, ...] = ()
+    """Other runs, or memory files, from the same start: what they counted is added to how often each row was written."""
+    visits_base: str | None = None
+    """With merge_visits: the run or memory file that all of them started from; unset: fresh tables."""
     data: tuple[str, ...] = ()
     """A text, best that of the training: also report the rows that its n-grams hit and share, measured and expected, per order."""
 
@@ -56,6 +62,8 @@ class EvalOptions(CorpusConfig):
     """Tokens between the beginnings of two windows; unset: the context."""
     batch_size: int = 16
     """Windows per call of the model."""
+    memory_file: str | None = None
+    """Read this file in place of the memory of the run, such as an export of it in another row format."""
     output: str | None = None
     """Also write the result, its config and every document's score to this JSON file."""
     figure: str | None = None

@@ -86,7 +86,7 @@ def test_one_row_of_positions_serves_all_rows() -> None:
         ({"input_ids": IDS, "attention_mask": torch.ones(1, 1, 3, 4)}, r"mask of shape \[1, 1, 3, 4\]"),
         ({"input_ids": IDS, "attention_mask": {"full": torch.ones(2, 4)}}, r"mask of shape \[2, 4\]"),
         ({"input_ids": IDS, "attention_mask": torch.ones(1, 3)}, r"mask of shape \[1, 3\]"),
-        ({"input_ids": IDS, "position_ids": torch.zeros(3, 1, 4)}, r"position_ids of shape \[3, 1, 4\]"),
+        ({"input_ids": IDS, "position_ids": torch.zeros(2, 1, 4)}, r"position_ids of shape \[2, 1, 4\]"),
         ({"input_ids": IDS, "position_ids": torch.zeros(1, 3)}, r"position_ids of shape \[1, 3\]"),
     ],
     ids=[
@@ -157,3 +157,12 @@ def test_one_position_behind_others_is_masked_where_its_flag_says_so(flags: list
     mask = torch.tensor([[1, 0, 1, flag] for flag in flags])
     inputs = read_inputs({"input_ids": ids, "attention_mask": mask}, history=before)
     assert inputs.masked_ids.flatten().tolist() == [5 if flag else -1 for flag in flags]
+
+
+def test_positions_in_images_do_not_tell_documents_but_those_in_the_text_beside_them_do() -> None:
+    ids = torch.arange(1, 7).view(1, 6)
+    text = torch.tensor([[0, 1, 2, 0, 1, 2]])
+    image = torch.tensor([[0, 1, 1, 1, 1, 2]]).expand(3, 1, 6)
+    assert read_inputs({"input_ids": ids, "position_ids": image}).starts is None
+    found = read_inputs({"input_ids": ids, "position_ids": torch.cat((text[None], image))}).starts
+    assert found is not None and found.tolist() == [[True, False, False, True, False, False]]

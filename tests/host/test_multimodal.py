@@ -14,6 +14,8 @@ from transformers import (
     LlavaConfig,
     LlavaForConditionalGeneration,
     PreTrainedModel,
+    Qwen3VLConfig,
+    Qwen3VLForConditionalGeneration,
     SiglipVisionConfig,
 )
 
@@ -66,7 +68,24 @@ def llava() -> PreTrainedModel:
     return LlavaForConditionalGeneration(config)
 
 
-@pytest.fixture(params=[gemma3, llava], ids=["gemma3", "llava"])
+def qwen3_vl() -> PreTrainedModel:
+    """Its positions are of time, height and width."""
+    rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "mrope_interleaved": True, "rope_theta": 10000.0}
+    vision = {"depth": 1, "hidden_size": 16, "out_hidden_size": 32, "num_heads": 2, "intermediate_size": 16}
+    patches = {"patch_size": 14, "spatial_merge_size": 1, "temporal_patch_size": 1, "num_position_embeddings": 4}
+    return Qwen3VLForConditionalGeneration(
+        Qwen3VLConfig(
+            text_config={**TEXT, "rope_parameters": rope},
+            vision_config={**vision, **patches, "deepstack_visual_indexes": [0]},
+            image_token_id=IMAGE,
+            video_token_id=302,
+            vision_start_token_id=303,
+            vision_end_token_id=304,
+        )
+    )
+
+
+@pytest.fixture(params=[gemma3, llava, qwen3_vl], ids=["gemma3", "llava", "qwen3_vl"])
 def host(request: pytest.FixtureRequest) -> PreTrainedModel:
     torch.manual_seed(11)
     host = request.param().eval()
@@ -84,12 +103,20 @@ def attachment(host: PreTrainedModel) -> Attachment:
     return attachment
 
 
-def with_image() -> tuple[Tensor, dict[str, Tensor]]:
+def with_image(host: PreTrainedModel) -> tuple[Tensor, dict[str, Tensor]]:
     """Ids with the four places of an image among them, [1, 13], and what comes with them."""
     ids = random_ids(1, 13)
     ids[:, 4:8] = IMAGE
     pixels = torch.randn(1, 3, 28, 28, generator=torch.Generator().manual_seed(4))
-    return ids, {"pixel_values": pixels}
+    if host.config.model_type != "qwen3_vl":
+        return ids, {"pixel_values": pixels}
+    patches = pixels.view(3, 2, 14, 2, 14).permute(1, 3, 0, 2, 4).reshape(4, 3 * 14 * 14)
+    return ids, {"pixel_values": patches, "image_grid_thw": torch.tensor([[1, 2, 2]])}
+
+
+def kinds_of(ids: Tensor, host: PreTrainedModel) -> dict[str, Tensor]:
+    """What some hosts must be told beside an image: which ids are of it."""
+    return {"mm_token_type_ids": (ids == IMAGE).long()} if host.config.model_type == "qwen3_vl" else {}
 
 
 def test_the_text_layers_are_read_in_the_call_that_has_the_ids(host: PreTrainedModel) -> None:
@@ -100,22 +127,22 @@ def test_the_text_layers_are_read_in_the_call_that_has_the_ids(host: PreTrainedM
 
 class TestExact:
     def test_a_fresh_memory_changes_nothing(self, host: PreTrainedModel) -> None:
-        ids, image = with_image()
-        expected = logits_of(host, ids, **image)
+        ids, image = with_image(host)
+        expected = logits_of(host, ids, **image, **kinds_of(ids, host))
         attach(host, VOCABULARY, make_memory())
-        assert torch.equal(logits_of(host, ids, **image), expected)
+        assert torch.equal(logits_of(host, ids, **image, **kinds_of(ids, host)), expected)
 
     def test_the_memory_is_heard_and_silent_when_off(self, host: PreTrainedModel, attachment: Attachment) -> None:
-        ids, image = with_image()
-        on = logits_of(host, ids, **image)
+        ids, image = with_image(host)
+        on = logits_of(host, ids, **image, **kinds_of(ids, host))
         with attachment.disabled():
-            off = logits_of(host, ids, **image)
+            off = logits_of(host, ids, **image, **kinds_of(ids, host))
         assert not torch.allclose(on, off)
         attachment.remove()
-        assert torch.equal(logits_of(host, ids, **image), off)
+        assert torch.equal(logits_of(host, ids, **image, **kinds_of(ids, host)), off)
 
-    def test_windows_do_not_reach_over_an_image(self, attachment: Attachment) -> None:
-        ids, _ = with_image()
+    def test_windows_do_not_reach_over_an_image(self, host: PreTrainedModel, attachment: Attachment) -> None:
+        ids, _ = with_image(host)
         keys = attachment.hasher(ids)
         assert (keys[:, 4:8] == -1).all()
         assert torch.equal(keys[:, 8:], attachment.hasher(ids[:, 8:]))
@@ -124,12 +151,12 @@ class TestExact:
     def test_decoding_with_a_cache_is_decoding_without(
         self, host: PreTrainedModel, attachment: Attachment, image: bool
     ) -> None:
-        ids, given = with_image() if image else (random_ids(2, 9), {})
-        generated = host.generate(
-            ids, attention_mask=torch.ones_like(ids), **given, max_new_tokens=6, min_new_tokens=6, do_sample=False
-        )
+        ids, given = with_image(host) if image else (random_ids(2, 9), {})
+        told = {"attention_mask": torch.ones_like(ids), **given, **(kinds_of(ids, host) if image else {})}
+        generated = host.generate(ids, **told, max_new_tokens=6, min_new_tokens=6, do_sample=False)
         length = ids.shape[1]
-        logits = logits_of(host, generated, **given)[:, length - 1 : -1].clone()
+        told = {**given, **(kinds_of(generated, host) if image else {})}
+        logits = logits_of(host, generated, **told)[:, length - 1 : -1].clone()
         logits[..., 0] = -torch.inf  # held back by `min_new_tokens`
         assert torch.equal(logits.argmax(dim=-1), generated[:, length:])
 

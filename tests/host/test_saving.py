@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -344,6 +345,23 @@ class TestHosts:
             attach(host, VOCABULARY, memory)
         assert not memory.store.tables[0].is_meta
         assert attachment_of(host) is None
+
+
+def test_a_host_of_another_class_is_told_of(
+    saved_once: tuple[Path, Tensor], tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    folder = saved_once[0]
+    load_attachment(make_host(), LEADING_SPACE_VOCABULARY, folder)
+    assert "was trained in" not in caplog.text
+    load_attachment(make_host("qwen2"), LEADING_SPACE_VOCABULARY, folder)
+    assert f"The reader in {folder} was trained in a LlamaModel and is read in a Qwen2Model." in caplog.text
+    older = json.loads((folder / "attachment.json").read_text())
+    del older["host"]
+    shutil.copytree(folder, tmp_path / "older")
+    (tmp_path / "older" / "attachment.json").write_text(json.dumps(older))
+    caplog.clear()
+    load_attachment(make_host("qwen2"), LEADING_SPACE_VOCABULARY, tmp_path / "older")
+    assert "was trained in" not in caplog.text
 
 
 class TestRefusals:

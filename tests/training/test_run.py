@@ -21,11 +21,11 @@ from tokagnostic.host.attach import attachment_of
 from tokagnostic.host.loading import load_attachment
 from tokagnostic.json_files import write_json
 from tokagnostic.memory.file import load_memory, read_recipe, save_memory, verify_memory
+from tokagnostic.training.export import export_memory
 from tokagnostic.training.hosts import fresh_llama, load_host
 from tokagnostic.training.run import (
     Run,
     continue_prompt,
-    export_memory,
     load_run,
     memory_file_of,
     read_metrics,
@@ -268,7 +268,7 @@ class TestExport:
         self, trained: Setup, run_folder: Path, tmp_path: Path, row_format: Any, dtype: torch.dtype
     ) -> None:
         file = tmp_path / "memory.safetensors"
-        report = export_memory(run_folder, file, row_format)
+        report = export_memory(run_folder, file, row_format).file
         verify_memory(file)
         recipe, source = read_recipe(file), read_recipe(memory_file_of(run_folder))
         assert (recipe.identity, recipe.row_format) == (report.identity, row_format)

@@ -16,7 +16,7 @@ The rule, which every result states:
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -32,6 +32,7 @@ from tokagnostic.evaluation.windows import AnyDocument, document_batches
 from tokagnostic.hashing import HashCache, NgramHasher
 from tokagnostic.hashing.polynomial import NO_WINDOW
 from tokagnostic.host import attachment_of
+from tokagnostic.memory.ahead import ReadAhead
 from tokagnostic.tokens.encoder import TextEncoder
 
 
@@ -231,16 +232,17 @@ class _Scorer:
         ]
         # Windows of like length share a batch, so that little is computed on padding.
         windows.sort(key=lambda window: window[2] - window[1], reverse=True)
-        for i in range(0, len(windows), self._batch_size):
-            group = windows[i : i + self._batch_size]
-            scored = self._score(
-                [sequences[s].ids[begin : end + 1] for s, begin, end, _ in group],
-                [keys[s][begin:end] for s, begin, end, _ in group],
-            )
-            for (s, begin, end, fresh), row in zip(group, scored, strict=True):
-                nats[s][fresh:end] = row[fresh - begin :]
-            if self._progress is not None:
-                self._progress(sum(int(sequences[s].target_bytes[fresh:end].sum()) for s, _, end, fresh in group))
+        groups = [windows[i : i + self._batch_size] for i in range(0, len(windows), self._batch_size)]
+        calls = [_padded([keys[s][begin:end] for s, begin, end, _ in group]) for group in groups]
+        with self._reading_ahead() as ahead:
+            for group, given, following in zip(groups, calls, [*calls, None][1:], strict=True):
+                if ahead is not None and following is not None:
+                    ahead.start(following)
+                scored = self._score([sequences[s].ids[begin : end + 1] for s, begin, end, _ in group], given)
+                for (s, begin, end, fresh), row in zip(group, scored, strict=True):
+                    nats[s][fresh:end] = row[fresh - begin :]
+                if self._progress is not None:
+                    self._progress(sum(int(sequences[s].target_bytes[fresh:end].sum()) for s, _, end, fresh in group))
         return nats
 
     def _windows(self, num_targets: int) -> Iterator[tuple[int, int, int]]:
@@ -259,26 +261,34 @@ class _Scorer:
             return np.zeros((len(ids), 0), dtype=np.int64)
         return self._attachment.hasher(torch.from_numpy(ids)).numpy()
 
+    def _reading_ahead(self) -> AbstractContextManager[ReadAhead | None]:
+        return nullcontext() if self._attachment is None else ReadAhead(self._attachment.memory, self._device)
+
     @torch.inference_mode()
-    def _score(self, rows: Sequence[np.ndarray], keys: Sequence[np.ndarray]) -> list[np.ndarray]:
+    def _score(self, rows: Sequence[np.ndarray], keys: torch.Tensor) -> list[np.ndarray]:
         """Nats of rows[i][1:] given what precedes them, float64; rows are padded on the right, where causality keeps
         padding out of sight.
+
+        Args:
+            rows: ids.
+            keys: of all of them but the last, int64 [B, T, N]; -1 at padding.
         """
-        longest = max(len(row) for row in rows)
-        ids = np.zeros((len(rows), longest), dtype=np.int64)
-        padded_keys = np.full((len(rows), longest - 1, keys[0].shape[1]), NO_WINDOW, dtype=np.int64)
-        for b, (row, row_keys) in enumerate(zip(rows, keys, strict=True)):
+        ids = np.zeros((len(rows), max(len(row) for row in rows)), dtype=np.int64)
+        for b, row in enumerate(rows):
             ids[b, : len(row)] = row
-            padded_keys[b, : len(row_keys)] = row_keys
         given = torch.from_numpy(ids).to(self._device)
-        reading = (
-            nullcontext()
-            if self._attachment is None
-            else self._attachment.given_keys(torch.from_numpy(padded_keys).to(self._device))
-        )
+        reading = nullcontext() if self._attachment is None else self._attachment.given_keys(keys.to(self._device))
         with reading:
             logits = self._model(input_ids=given[:, :-1], use_cache=False).logits
         return [_nats(logits[b, : len(row) - 1], given[b, 1 : len(row)]) for b, row in enumerate(rows)]
+
+
+def _padded(rows: Sequence[np.ndarray]) -> torch.Tensor:
+    """Keys of several rows, int64 [T, N] each, in one tensor [B, T, N]; -1 behind the shorter ones."""
+    padded = np.full((len(rows), max(len(row) for row in rows), rows[0].shape[1]), NO_WINDOW, dtype=np.int64)
+    for b, row in enumerate(rows):
+        padded[b, : len(row)] = row
+    return torch.from_numpy(padded)
 
 
 def _nats(logits: torch.Tensor, targets: torch.Tensor) -> np.ndarray:

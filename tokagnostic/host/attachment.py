@@ -40,6 +40,7 @@ class Attachment:
         packed: whether a call in training must tell where documents start; may be set.
         number: tells attachments of all processes apart, in caches above all; copies keep it.
         argument_names: of the decoder's positional arguments.
+        decoder_class: name of the decoder's class.
         reads: counters of what each attached layer has read; `take_reads` tells and resets them.
     """
 
@@ -61,6 +62,7 @@ class Attachment:
         self.layers = layers
         self.boundary_ids = boundary_ids
         self.argument_names = parts.argument_names
+        self.decoder_class = type(parts.decoder).__name__
         self.packed = packed
         self.number = uuid4().int
         self.reads = [ReadCounter() for _ in layers]

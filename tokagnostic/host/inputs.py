@@ -66,7 +66,7 @@ def read_inputs(arguments: Mapping[str, Any], *, boundaries: bool = True, histor
     real, starts = _read_mask(arguments.get("attention_mask"), input_ids, num_before, required=boundaries)
     if not boundaries:
         return CallInputs(input_ids, real, starts)
-    position_ids = arguments.get("position_ids")
+    position_ids = _text_positions(arguments.get("position_ids"))
     begun = num_before > 0
     if begun and position_ids is None:
         _refuse_numbers_behind_others(arguments, num_before)
@@ -81,6 +81,17 @@ def read_inputs(arguments: Mapping[str, Any], *, boundaries: bool = True, histor
     # One position's start does not depend on what stands before it.
     before = None if history is None or input_ids.shape[1] == 1 else history.input_ids.tail(num_before)
     return CallInputs(input_ids, real, _with(starts, document_starts(positions, real, before)))
+
+
+def _text_positions(position_ids: Any) -> Any:
+    """Positions in the text, where a call may give those in images beside them.
+
+    Hosts that see images turn by time, height and width [3, B, T], in which patches share a time and nothing restarts
+    for a document; [4, B, T] has the positions in the text before these.
+    """
+    if not isinstance(position_ids, Tensor) or position_ids.ndim != 3:
+        return position_ids
+    return {3: None, 4: position_ids[0]}.get(len(position_ids), position_ids)
 
 
 def _with(starts: Tensor | None, others: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,8 @@ from tokagnostic.host.hub import fetch_folder, is_hub_name
 from tokagnostic.host.saving import FILES, AttachmentConfig, read_attachment
 from tokagnostic.memory.file import load_memory, read_recipe
 from tokagnostic.memory.recipe import MemoryRecipe
+
+logger = logging.getLogger(__name__)
 
 
 def load_attachment(
@@ -88,18 +91,21 @@ def recipe_of(file: Path, config: AttachmentConfig, folder: Path) -> MemoryRecip
 
 
 def _check_host(model: nn.Module, config: AttachmentConfig, folder: Path) -> None:
-    """Refuse a host of another width before anything of it is touched.
+    """Refuse a host of another width before anything of it is touched, and say so if it is of another class.
 
     Raises:
         HostError: naming both widths.
     """
-    width = find_parts(model).width
+    parts = find_parts(model)
+    width, decoder = parts.width, type(parts.decoder).__name__
     if width != config.width:
         raise HostError(
             f"a reader in {folder} for hidden states of width {config.width}",
             expected=f"one of the host's width {width}",
             remedy="Load the reader into the host it was trained in",
         )
+    if config.host not in ("", decoder):
+        logger.warning("The reader in %s was trained in a %s and is read in a %s.", folder, config.host, decoder)
 
 
 def memory_file_of(folder: Path, config: AttachmentConfig, *, fetched: bool) -> Path:

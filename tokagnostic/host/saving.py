@@ -61,6 +61,8 @@ class AttachmentConfig:
     """Identity of the memory that the reader was trained with."""
     memory_file: str
     """Its file, from the folder on or absolute."""
+    host: str = ""
+    """Class of the decoder that the reader was trained in; empty where an older file does not say."""
 
     @classmethod
     def of(cls, attachment: Attachment, identity: str, memory_file: str) -> AttachmentConfig:
@@ -77,6 +79,7 @@ class AttachmentConfig:
             attachment.memory.feature_dim,
             identity,
             memory_file,
+            attachment.decoder_class,
         )
 
     def check_weights(self, weights: Mapping[str, Tensor], where: str) -> None:
@@ -109,7 +112,7 @@ class AttachmentConfig:
 
     def digest(self, weights: Mapping[str, Tensor]) -> str:
         """SHA-256 of what decides the outputs, lower-case hex: a reader of other settings or values has another one."""
-        settings = {name: value for name, value in asdict(self).items() if name != "memory_file"}
+        settings = {name: value for name, value in asdict(self).items() if name not in ("memory_file", "host")}
         digest = hashlib.sha256(canonical_json(settings))
         for name in sorted(weights):
             numbers = weights[name].contiguous()
@@ -232,8 +235,9 @@ def _config_of(values: Any) -> AttachmentConfig:
         feature_dim=values["feature_dim"],
         memory=values["memory"],
         memory_file=values["memory_file"],
+        host=values.get("host", ""),
     )
-    for name, kind in (("gate", str), ("packed", bool), ("memory", str), ("memory_file", str)):
+    for name, kind in (("gate", str), ("packed", bool), ("memory", str), ("memory_file", str), ("host", str)):
         if type(getattr(config, name)) is not kind:
             raise ValueError(f"{CONFIG_FILE} has {name} = {values[name]!r}")
     for name in ("conv_kernel", "max_order", "width", "feature_dim"):

@@ -17,6 +17,7 @@ from tokagnostic.errors import InvalidValueError
 from tokagnostic.hashing.cache import HashCache
 from tokagnostic.hashing.hasher import Past
 from tokagnostic.hashing.rows import HeadRows
+from tokagnostic.memory.ahead import ReadAhead
 from tokagnostic.memory.quantised import QuantisedRows
 from tokagnostic.memory.visits import Visits
 
@@ -120,6 +121,7 @@ class NgramMemory(nn.Module):
         self.addresser = addresser
         self.store = store
         self.origin: Origin | None = None
+        self.ahead: ReadAhead | None = None
         self.visits = [Visits(num_rows) for num_rows in addresser.num_rows]
 
     @property
@@ -165,6 +167,10 @@ class NgramMemory(nn.Module):
         self.store.stays = True
         return self
 
+    def __getstate__(self) -> dict[str, Any]:
+        # What is being fetched belongs to calls of this process, and so does its thread.
+        return {**self.__dict__, "ahead": None}
+
     def forward(self, input_ids: Tensor, starts: Tensor | None = None, layer: int = 0) -> Tensor:
         """Read the memory at every position.
 
@@ -191,6 +197,8 @@ class NgramMemory(nn.Module):
             self.visits[table].count(rows)
             if keys.device == where:
                 return self.store(rows, table)
+        if self.ahead is not None and (features := self.ahead.take(keys, table)) is not None:
+            return features
         return self.store.read(keys, self.addresser.heads[table], table)
 
     def table_of(self, layer: int) -> int:

@@ -15,8 +15,8 @@ from tokagnostic.hashing.cache import HashCache
 from tokagnostic.memory.base import NgramMemory
 from tokagnostic.memory.file import load_memory, read_recipe
 
-_IN_THE_FILE = ("_parameters", "_buffers", "_modules", "addresser", "origin", "visits")
-"""Attributes of a memory that come with its file."""
+_IN_THE_FILE = ("_parameters", "_buffers", "_modules", "addresser", "ahead", "origin", "visits")
+"""Attributes of a memory that come with its file, or stay in the process."""
 
 
 def register_pickling() -> None:
@@ -29,7 +29,7 @@ def _reduced(memory: NgramMemory) -> Any:
     if file is None or memory.origin is None:
         return memory.__reduce_ex__(2)
     state = {name: value for name, value in vars(memory).items() if name not in _IN_THE_FILE}
-    return _reopened, (file, memory.origin.identity, memory.hasher.cache, memory.max_order), state
+    return _reopened, (file, memory.origin.identity, memory.hasher.cache, memory.max_order, memory.store.stays), state
 
 
 def _file_of(memory: NgramMemory) -> Path | None:
@@ -45,7 +45,7 @@ def _file_of(memory: NgramMemory) -> Path | None:
         return None
 
 
-def _reopened(path: Path, identity: str, cache: HashCache, max_order: int) -> NgramMemory:
+def _reopened(path: Path, identity: str, cache: HashCache, max_order: int, stays: bool = False) -> NgramMemory:
     """The memory that a pickle names.
 
     Raises:
@@ -59,4 +59,5 @@ def _reopened(path: Path, identity: str, cache: HashCache, max_order: int) -> Ng
             expected=f"the memory {identity}, of which the pickle holds no rows but names this file",
             remedy="Put the file back, or pickle the memory again, loaded with mapped=False to have its rows copied",
         )
-    return load_memory(path, cache, max_order=max_order)
+    memory = load_memory(path, cache, max_order=max_order)
+    return memory.stay() if stays else memory

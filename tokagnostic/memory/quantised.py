@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
 import torch
 from torch import Tensor
@@ -43,6 +43,10 @@ class QuantisedRows:
                 expected="one scale per row and block, and blocks that divide the row",
                 remedy="Make both with QuantisedRows.of",
             )
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # As bytes: torch does not read 8-bit floats back from every kind of pickle.
+        return _from_bytes, (self.codes.view(torch.uint8), self.codes.dtype, self.scales)
 
     @classmethod
     def of(cls, rows: Tensor, code_dtype: torch.dtype, block_size: int) -> QuantisedRows:
@@ -132,6 +136,10 @@ def block_size_of(row_format: str, dim: int, asked: int | None = None) -> int | 
             remedy="Set block_size to one, or leave it out",
         )
     return asked
+
+
+def _from_bytes(codes: Tensor, code_dtype: torch.dtype, scales: Tensor) -> QuantisedRows:
+    return QuantisedRows(codes.view(code_dtype), scales)
 
 
 def _numbers(codes: Tensor, scales: Tensor) -> Tensor:

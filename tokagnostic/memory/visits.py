@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 from torch import Tensor
+
+from tokagnostic.errors import InvalidValueError
 
 SATURATED = 2**32 - 1
 """Largest count that a memory file holds."""
@@ -103,6 +107,30 @@ class Visits:
     def noise_floor(self) -> float:
         """What a window that was never seen is expected to read from one of its rows: the mean count of a row."""
         return float(self.counts.sum()) / len(self.counts)
+
+
+def merged_visits(counts: Sequence[Tensor], base: Tensor | None = None) -> Tensor:
+    """The visits of several trainings that started from one table: those of the start once, and what each has added.
+
+    merged = base + sum of (counts - base) = sum of counts - (n - 1) * base, at most what a file holds.
+
+    Args:
+        counts: those of each training with those that it started from, int64 [R] each.
+        base: those that all started from, int64 [R]; by default none.
+
+    Raises:
+        InvalidValueError: if a count is below that of the start.
+    """
+    total = sum(counts[1:], start=counts[0].clone())
+    if base is not None:
+        if any(bool((own < base).any()) for own in counts):
+            raise InvalidValueError(
+                "visits fewer than those of the base in some rows",
+                expected="runs that started from the base, where each row has its visits or more",
+                remedy="Name the memory that all runs started from as the base",
+            )
+        total -= (len(counts) - 1) * base
+    return total.clamp_(max=SATURATED)
 
 
 def window_visits(counts: Tensor, rows: Tensor) -> Tensor:

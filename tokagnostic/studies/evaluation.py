@@ -25,6 +25,7 @@ def evaluate_runs(
     stride: int | None = None,
     *,
     batch_size: int = 16,
+    memory_file: str | Path | None = None,
     progress: Callable[[int], None] | None = None,
 ) -> dict[str, Scores]:
     """Score a text under each run's model, twice; runs whose hosts are equal share what they say without a memory.
@@ -35,6 +36,7 @@ def evaluate_runs(
         context: tokens per window; by default each run's block length.
         stride: see `bits_per_byte`.
         batch_size: windows per call of the model.
+        memory_file: read in place of each run's memory, see `load_run`.
         progress: told the bytes scored since it was last told, by both passes over all runs together.
 
     Returns:
@@ -49,7 +51,7 @@ def evaluate_runs(
     scores: dict[str, Scores] = {}
     offs: dict[tuple[str, int], BitsPerByte] = {}
     for name, folder in zip(names, map(Path, folders), strict=True):
-        run = load_run(folder)
+        run = load_run(folder, memory_file)
         tokens = _block_length(folder) if context is None else context
 
         def score(run: Run = run, tokens: int = tokens) -> BitsPerByte:

@@ -181,6 +181,9 @@ class PretrainConfig:
     """With memory_file: read it as it is, or for comparison noise, its rows in another order, or single tokens only."""
     train_table: bool = False
     """With memory_file: go on training the table (a warm start)."""
+    memory_stays: bool = False
+    """With memory_file: leave its rows in the file while the host is on a GPU, and fetch what each batch looks up, one batch
+    ahead; for tables larger than the device."""
     train_host: bool = True
     """Train the host's own parameters too."""
     layers: tuple[int, ...] = (1,)
@@ -211,6 +214,12 @@ class PretrainConfig:
                 f"reading {self.reading!r} {'with train_table' if self.train_table else 'without memory_file'}",
                 expected="a memory file whose reading is to be compared, its table frozen",
                 remedy="Name a memory_file and leave train_table out, or leave reading out",
+            )
+        if self.memory_stays and (self.memory_file is None or self.train_table):
+            raise InvalidValueError(
+                f"memory_stays {'with train_table' if self.train_table else 'without memory_file'}",
+                expected="a memory file whose table is frozen, for only that can stay in its file",
+                remedy="Name a memory_file and leave train_table out, or leave memory_stays out",
             )
         if self.train_table and self.memory_file is None:
             raise InvalidValueError(

@@ -138,9 +138,10 @@ def fit(
                 last = done == config.num_steps
                 writes_line = last or done % config.log_every == 0
                 factor = warmup_cosine(step, config.num_steps, config.warmup_share)
-                batches = [sampler.batch(step * config.accumulation + part) for part in range(config.accumulation)]
+                batches = place.batches(step)
+                coming = place.coming(done)[0] if updater.reads_ahead and not last else None
                 observer.before_update(batches, writes_line)
-                loss = updater.update(batches, factor)
+                loss = updater.update(batches, factor, coming)
                 state.refuse_loss(loss, updater.batch_losses, done, checkpoints)
                 progress.update(tokens_per_step)
                 if writes_line:

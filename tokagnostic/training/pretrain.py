@@ -156,7 +156,7 @@ def _lasting(config: PretrainConfig) -> dict[str, Any]:
 
 
 def _without_reporting(values: dict[str, Any]) -> dict[str, Any]:
-    kept = {name: value for name, value in values.items() if name not in ("output", "plan", "resume")}
+    kept = {name: value for name, value in values.items() if name not in ("output", "plan", "resume", "memory_stays")}
     fit_values = kept.get("fit")
     if isinstance(fit_values, dict):
         kept["fit"] = {name: value for name, value in fit_values.items() if name not in (*REPORTING, *DIVISION)}
@@ -204,6 +204,8 @@ def _assemble(config: PretrainConfig, encoder: TextEncoder) -> tuple[Attachment,
             memory = load_memory(config.memory_file, cache, trainable=True, verify=True)
         else:
             memory = load_reading(config.reading, config.memory_file, cache, config.fit.seed, verify=True)
+        if config.memory_stays:
+            memory.stay()
         memory_facts = recipe.identity
     if config.fit.table_dtype == "bf16" and not memory.frozen:
         for table in memory.parameters():

@@ -19,9 +19,8 @@ from tokagnostic.hashing import HashCache
 from tokagnostic.host import Attachment
 from tokagnostic.host.loading import load_attachment
 from tokagnostic.host.saving import MEMORY_FILE
-from tokagnostic.memory.file import SaveReport, load_memory, read_recipe, save_memory
-from tokagnostic.memory.recipe import RowFormat
-from tokagnostic.tokens import TokenBytes
+from tokagnostic.memory.base import NgramMemory
+from tokagnostic.memory.file import load_memory, read_recipe
 from tokagnostic.tokens.encoder import TextEncoder
 from tokagnostic.tokens.sources import load_tokenizer
 from tokagnostic.training.hosts import load_host
@@ -43,11 +42,17 @@ class Run:
     attachment: Attachment
 
 
-def load_run(folder: str | Path) -> Run:
+def load_run(folder: str | Path, memory_file: str | Path | None = None) -> Run:
     """Load what a finished run left.
+
+    Args:
+        folder: of the run.
+        memory_file: read this file in place of the run's memory: the same tables in another row format, or fewer rows.
 
     Raises:
         SourceError: if the folder holds no finished run.
+        MemoryFileError: if the memory file cannot be believed.
+        InvalidValueError: if its tables are others.
     """
     folder = Path(folder)
     if not (folder / RESULT_FILE).is_file():
@@ -58,7 +63,23 @@ def load_run(folder: str | Path) -> Run:
         )
     encoder = load_tokenizer(str(folder / TOKENIZER_FOLDER))
     model = load_host(str(folder / HOST_FOLDER))
-    return Run(model, encoder, load_attachment(model, encoder, folder / ATTACHMENT_FOLDER))
+    attachment = load_attachment(model, encoder, folder / ATTACHMENT_FOLDER)
+    if memory_file is not None:
+        _read_instead(attachment.memory, memory_file)
+    return Run(model, encoder, attachment)
+
+
+def _read_instead(memory: NgramMemory, file: str | Path) -> None:
+    """Put the rows of a file in the place of a memory's."""
+    recipe = read_recipe(file)
+    if (recipe.config, [list(table.moduli) for table in recipe.tables]) != (memory.config, memory.addresser.moduli):
+        raise InvalidValueError(
+            f"memory file {file}, whose config is {recipe.config}",
+            expected=f"{memory.config}, as that of the run's memory",
+            remedy="Name a file that was exported from this run",
+        )
+    other = load_memory(file, memory.hasher.cache, max_order=memory.max_order)
+    memory.store, memory.visits, memory.origin = other.store, other.visits, other.origin
 
 
 def memory_file_of(folder: str | Path) -> Path:
@@ -75,22 +96,6 @@ def memory_file_of(folder: str | Path) -> Path:
             remedy="Name the folder of a finished run, or finish it with --resume",
         )
     return path
-
-
-def export_memory(folder: str | Path, path: str | Path, row_format: RowFormat) -> SaveReport:
-    """Write the memory of a finished run to a file of its own.
-
-    Raises:
-        SourceError: if the folder holds no finished run.
-        InvalidValueError: if the rows do not fit the format.
-        MemoryFileError: if the file cannot be written.
-    """
-    source = memory_file_of(folder)
-    recipe = read_recipe(source)
-    # Saving needs rows and recipe, not a tokenizer: the cache of no ids stands in for one.
-    memory = load_memory(source, HashCache.build(TokenBytes.from_list([]), prefix=recipe.prefix), mapped=False)
-    layers = [layer for table in recipe.tables for layer in table.layers]
-    return save_memory(memory, path, row_format, recipe.trained_on, layers)
 
 
 def load_of_text(folder: str | Path, documents: Iterable[AnyDocument]) -> LoadReport:

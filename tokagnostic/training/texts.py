@@ -1,10 +1,11 @@
-"""A corpus to the text of a run, by how it shall be read; and where a run stands in it, to a checkpoint and back."""
+"""A corpus to the text of a run, by how it shall be read; and where a run stands in it, to batches, to a checkpoint and back."""
 
 from __future__ import annotations
 
 import dataclasses
 import json
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,7 +18,7 @@ from tokagnostic.tokens.encoder import TextEncoder
 from tokagnostic.training.blocks import Text
 from tokagnostic.training.config import TextConfig
 from tokagnostic.training.mixture import Mixture
-from tokagnostic.training.packing import BlockSampler, TokenStream
+from tokagnostic.training.packing import Batch, BlockSampler, TokenStream
 from tokagnostic.training.streamed_text import StreamedText
 
 _CURSOR = "text.cursor"
@@ -71,7 +72,7 @@ def _text(corpus: CorpusConfig, config: TextConfig, encoder: TextEncoder, shows:
 
 
 class TextPlace:
-    """Where a run stands in its text, as tensors of a checkpoint.
+    """Where a run stands in its text: the batches of its updates, and the place as tensors of a checkpoint.
 
     Args:
         sampler: gives the batches.
@@ -81,10 +82,26 @@ class TextPlace:
     def __init__(self, sampler: BlockSampler, batches_per_step: int) -> None:
         self._sampler = sampler
         self._batches_per_step = batches_per_step
+        self._coming: dict[int, tuple[Any, list[Batch]]] = {}
+
+    def batches(self, step: int) -> list[Batch]:
+        """The batches of one update, counted from 0; updates come in order."""
+        if step in self._coming:
+            return self._coming.pop(step)[1]
+        first = step * self._batches_per_step
+        return [self._sampler.batch(first + part) for part in range(self._batches_per_step)]
+
+    def coming(self, step: int) -> list[Batch]:
+        """The batches of the next update before its turn. Until then the place is still the one before them."""
+        if step not in self._coming:
+            cursor = self._sampler.cursor(step * self._batches_per_step)
+            self._coming = {step: (cursor, self.batches(step))}
+        return self._coming[step][1]
 
     def tensors(self, step: int) -> dict[str, Tensor]:
         """Where the text goes on after so many updates: JSON in UTF-8, uint8 [L], or nothing where the step says it."""
-        cursor = self._sampler.cursor(step * self._batches_per_step)
+        coming = self._coming.get(step)
+        cursor = self._sampler.cursor(step * self._batches_per_step) if coming is None else coming[0]
         if cursor is None:
             return {}
         return {_CURSOR: torch.from_numpy(np.frombuffer(json.dumps(cursor).encode(), dtype=np.uint8).copy())}
@@ -109,5 +126,6 @@ class TextPlace:
         Raises:
             TrainingError: if the text there is not what the run was reading.
         """
+        self._coming = {}
         cursor = json.loads(tensors[_CURSOR].numpy().tobytes()) if _CURSOR in tensors else None
         self._sampler.go_to(step * self._batches_per_step, cursor)

@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from tokagnostic.errors import TrainingError
 from tokagnostic.host import Attachment
 from tokagnostic.host.attach import attachment_of
+from tokagnostic.memory.ahead import ReadAhead
 from tokagnostic.memory.visits import Visits
 from tokagnostic.training.clipping import clip_global_norm
 from tokagnostic.training.config import FitConfig
@@ -155,11 +156,22 @@ class Updater:
         # Preparing gives optimizers new groups: only those that they have afterwards are heeded.
         self._groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         self._peak_rates = [group["lr"] for group in self._groups]
+        self._attachment = attachment_of(model)
+        self._ahead = None if self._attachment is None else ReadAhead(self._attachment.memory, accelerator.device)
 
     def __enter__(self) -> Updater:
+        if self._ahead is not None:
+            self._ahead.__enter__()
         return self
 
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether updates go faster if they are told which batch comes next."""
+        return self._ahead is not None and self._ahead.helps
+
     def __exit__(self, *_: object) -> None:
+        if self._ahead is not None:
+            self._ahead.__exit__()
         for name in _REPLACED:
             vars(self._plain).pop(name, None)
         vars(self._plain).update(self._own)
@@ -167,26 +179,33 @@ class Updater:
         for _table, visits in self._replicated:
             visits.take_recent(keep=False)
 
-    def update(self, batches: Sequence[Batch], rate_factor: float) -> float:
+    def update(self, batches: Sequence[Batch], rate_factor: float, coming: Batch | None = None) -> float:
         """Add up the gradients of the batches and step once, unless the loss is infinite or NaN: then nothing is updated.
+
+        Args:
+            batches: what the gradients are taken on.
+            rate_factor: what the peak rates are multiplied by.
+            coming: the first batch of the next update, which a frozen memory may read meanwhile.
 
         Returns:
             The mean loss of all processes in nats per token, the same in each: where one finds it broken, all do.
         """
         for group, peak in zip(self._groups, self._peak_rates, strict=True):
             group["lr"] = peak * rate_factor
-        loss = self._add_gradients(batches)
+        loss = self._add_gradients(batches, coming)
         if math.isfinite(loss):
             self._step()
         for optimizer in self._optimizers:
             optimizer.zero_grad()
         return loss
 
-    def _add_gradients(self, batches: Sequence[Batch]) -> float:
+    def _add_gradients(self, batches: Sequence[Batch], coming: Batch | None) -> float:
         """Forward and backward; returns the mean loss of all processes."""
         self._model.train()
         losses = []
-        for batch in batches:
+        for batch, following in zip(batches, [*batches[1:], coming], strict=True):
+            if self.reads_ahead and following is not None:
+                self._read_ahead(following)
             with self._accelerator.accumulate(self._model):
                 # Without use_cache=False transformers would let packed documents attend to each other.
                 loss = self._model(**_inputs(batch, self._accelerator.device), use_cache=False).loss
@@ -201,6 +220,11 @@ class Updater:
             self._clip()
         for optimizer in self._optimizers:
             optimizer.step()
+
+    def _read_ahead(self, batch: Batch) -> None:
+        if self._ahead is not None and self._attachment is not None:
+            keys = self._attachment.hasher(torch.from_numpy(batch.input_ids), torch.from_numpy(batch.starts))
+            self._ahead.start(keys)
 
     def _clip(self) -> None:
         if self._clip_table:

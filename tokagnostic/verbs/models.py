@@ -76,22 +76,38 @@ def export(arguments: Sequence[str]) -> Answer:
 
     options, as_json = parse_flags(ExportOptions, arguments, "export")
     check_output(options.output)
-    from tokagnostic.training.run import export_memory, load_of_text
+    from tokagnostic.training.export import export_memory
+    from tokagnostic.training.run import load_of_text
 
     load = load_of_text(options.run, Corpus(options)) if options.data else None
-    report = export_memory(options.run, options.output, options.row_format)
+    exported = export_memory(
+        options.run,
+        options.output,
+        options.row_format,
+        hot_rows=options.hot_rows,
+        merge_visits=options.merge_visits,
+        visits_base=options.visits_base,
+    )
     write_config_beside(options.output, options)
+    report, hot = exported.file, exported.hot
     rounding = (
         f"rows rounded to {options.row_format}: by at most {report.max_rounding:.3g}, "
         f"{100 * report.relative_rounding:.3g} % in the root mean square"
         if report.max_rounding
         else f"rows stored as {options.row_format}, exactly as they were"
     )
-    text = f"{report.path}: {report.num_bytes:,} bytes, memory {report.identity}\n{rounding}"
-    result = {**dataclasses.asdict(report), "path": str(report.path)}
-    if load is None:
-        return Answer(result, text, as_json)
-    return Answer({**result, "load": load.to_dict()}, f"{text}\n\n{load.to_text()}", as_json)
+    lines = [f"{report.path}: {report.num_bytes:,} bytes, memory {report.identity}", rounding]
+    facts: dict[str, Any] = {**dataclasses.asdict(report), "path": str(report.path)}
+    if hot is not None:
+        facts["hot_rows"] = dataclasses.asdict(hot)
+        lines.append(
+            f"{hot.kept:,} of {hot.rows:,} rows kept, each written {hot.least_visits:,} times or more: "
+            f"{100 * hot.share_of_lookups:.1f} % of the lookups of its training"
+        )
+    if load is not None:
+        facts["load"] = load.to_dict()
+        lines += ["", load.to_text()]
+    return Answer(facts, "\n".join(lines), as_json)
 
 
 def evaluate(arguments: Sequence[str]) -> Answer:
@@ -114,6 +130,7 @@ def evaluate(arguments: Sequence[str]) -> Answer:
             options.context,
             options.stride,
             batch_size=options.batch_size,
+            memory_file=options.memory_file,
             progress=bar.update,
         )
     results = {run: {name: score.to_dict() for name, score in scores.items()} for run, scores in runs.items()}
