@@ -22,6 +22,7 @@ from tokagnostic.training.blocks import Text
 from tokagnostic.training.checkpoint import Checkpoint, disk_errors, save_checkpoint
 from tokagnostic.training.config import FitConfig
 from tokagnostic.training.hosts import seeded
+from tokagnostic.training.lost_text import saving_before_text_is_lost
 from tokagnostic.training.metrics import METRICS_FILE, Clock, MetricsLog
 from tokagnostic.training.optim import warmup_cosine
 from tokagnostic.training.packing import Batch, BlockSampler
@@ -137,7 +138,8 @@ def fit(
                 if attachment is not None:
                     attachment.take_reads()
                 factor = warmup_cosine(step, config.num_steps, config.warmup_share)
-                batches = [sampler.batch(step * config.accumulation + part) for part in range(config.accumulation)]
+                with saving_before_text_is_lost(state, checkpoints, step, config.keep, num_processes):
+                    batches = [sampler.batch(step * config.accumulation + part) for part in range(config.accumulation)]
                 loss = updater.update(batches, factor)
                 if not math.isfinite(loss):
                     raise TrainingError(
