@@ -124,6 +124,20 @@ class TestResharding:
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize(("num_rows", "block"), [(1001, 64), (1000, 500), (3, 64), (1, 64)], ids=str)
+def test_a_table_is_made_whole_with_little_beside_the_whole(num_rows: int, block: int, tmp_path: Path) -> None:
+    """The first process holds the whole and a few blocks, the other few blocks: not the shares of all beside it."""
+    dim = 16
+    first, other = call_together("gathering", 2, tmp_path, num_rows=num_rows, dim=dim, block=block)
+    numbers = torch.arange(num_rows * dim, dtype=torch.float32).view(num_rows, dim)
+    assert torch.equal(first["whole"], numbers) and torch.equal(first["counts"], numbers[:, 0].long())
+    assert "whole" not in other
+    counts, one_block = num_rows * 8, min(block, -(-num_rows // 2)) * dim * 4
+    assert int(first["peak"]) <= numbers.nbytes + counts + 5 * one_block
+    assert int(other["peak"]) <= num_rows * 8 + 2 * one_block
+
+
+@pytest.mark.slow
 def test_more_processes_than_blocks_of_text_are_refused_in_one_line(arguments: list[str], tmp_path: Path) -> None:
     (tmp_path / "text.txt").write_text("A text of some twenty bytes.")
     codes, errors = run(["attach", *arguments, "--output", str(tmp_path / "two")], 2)
