@@ -87,7 +87,7 @@ class TestResharding:
     def test_two_one_and_two_processes_equal_a_run_that_never_stopped(
         self, tokenizer_file: Path, tmp_path: Path, placements: tuple[str, str]
     ) -> None:
-        """M-20, M-22: visits to the last bit, the losses within 1e-6; a table may be placed in another way each time."""
+        """M-22: visits to the last bit, the losses within 1e-6; a table may be placed in another way each time."""
         first, last = ({"table_placement": placement} for placement in placements)
         shared = {"tokenizer": str(tokenizer_file), **self.SETTINGS}
         parted = {**shared, "folder": str(tmp_path / "parted")}
