@@ -13,6 +13,8 @@ from tokagnostic.bench.hashing import measure_hashing, published_rows
 from tokagnostic.bench.host import measure_host
 from tokagnostic.bench.measuring import bench_row
 from tokagnostic.bench.overlap import counts_by_sets, measure_overlap, spelled
+from tokagnostic.bench.placement import measure_placement
+from tokagnostic.bench.pretraining import Setting, measure_pretraining
 from tokagnostic.bench.table_optimizer import measure_table_optimizer
 from tokagnostic.bench.tokens import measure_tokens
 from tokagnostic.bench.training_step import measure_step
@@ -21,6 +23,14 @@ from tokagnostic.memory import JointConfig
 from tokagnostic.training.config import HostConfig
 
 COLUMNS = ["name", "value", "unit", "rival", "rival_value", "ratio"]
+TINY = Setting(
+    "tiny",
+    HostConfig(width=16, num_layers=2, num_heads=2),
+    num_ids=50,
+    memory=JointConfig(max_order=2, num_rows=101, num_heads=1, dim=2),
+    batch_size=1,
+    block_length=8,
+)
 SMALL = {
     "hashing": lambda: measure_hashing(num_tokens=80, num_ids=50, repeats=1, small_repeats=1),
     "tokens": lambda: measure_tokens(num_ids=300, repeats=1),
@@ -35,6 +45,8 @@ SMALL = {
         repeats=1,
     ),
     "step": lambda: measure_step(num_rows=4_096, num_fewer_rows=1_024, repeats=1, batch_size=1),
+    "pretraining": lambda: measure_pretraining((TINY,), (1,)),
+    "placement": lambda: measure_placement(TINY, repeats=1),
     "table": lambda: measure_table_optimizer(num_rows=50, dim=4, num_lookups=20, repeats=1, dense_repeats=1),
 }
 

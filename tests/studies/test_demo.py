@@ -3,19 +3,25 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
+import os
+import signal
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
+from tokagnostic import cli
 from tokagnostic.errors import CorpusError, InvalidValueError
 from tokagnostic.evaluation.key_set import KeySet
+from tokagnostic.flags import parse_flags
 from tokagnostic.hashing import HashCache
 from tokagnostic.memory.file import load_memory, read_recipe, verify_memory
 from tokagnostic.studies.controls import CONTROLS
-from tokagnostic.studies.demo import DemoConfig, demo
+from tokagnostic.studies.demo import DemoConfig, DemoStopped, demo
 from tokagnostic.studies.report import LEFT_BEHIND, MEANING
 from tokagnostic.tokens.sources import load_tokenizer
+from tokagnostic.training.updating import Updater
+from tokagnostic.verbs import models
 
 
 @pytest.fixture(scope="module")
@@ -177,6 +183,51 @@ class TestFolder:
 
         monkeypatch.setattr("tokagnostic.studies.demo._train_tokenizers", stop)
         demo(config)
+
+
+class TestStop:
+    """A demonstration does not resume: its runs' advice to do so would be refused as an unknown flag."""
+
+    @pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)], ids=["TERM", "INT"])
+    @pytest.mark.parametrize("call", [2, 6], ids=["in the source", "in a control"])
+    def test_says_that_it_begins_again_and_is_no_success(
+        self, tiny_config, tmp_path, monkeypatch, capsys, number: int, code: int, call: int
+    ) -> None:
+        update, calls = Updater.update, []
+
+        def update_or_stop(*arguments: object) -> float:
+            calls.append(1)
+            if len(calls) == call:
+                os.kill(os.getpid(), number)
+            return update(*arguments)
+
+        monkeypatch.setattr(Updater, "update", update_or_stop)
+        config = tiny_config(tmp_path / "demo")
+        monkeypatch.setattr(models, "parse_flags", lambda *_: (config, False))
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["demo"])
+        assert ended.value.code == code and len(calls) == call
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert line.startswith(f"tokagnostic: stopped by {signal.Signals(number).name}") and "--resume" not in line
+        assert line.endswith(f"give the same command again, which replaces what it left in {tmp_path / 'demo'}")
+
+    def test_and_does_begin_again_in_the_same_folder(self, tiny_config, tmp_path, monkeypatch) -> None:
+        def stop(*_: object) -> None:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+        config = tiny_config(tmp_path / "demo")
+        with monkeypatch.context() as patch:
+            patch.setattr("tokagnostic.training.fit.warmup_cosine", lambda *_: (stop(), 1.0)[1])
+            with pytest.raises(DemoStopped):
+                demo(config)
+        assert (tmp_path / "demo" / "source").exists()
+        with pytest.raises(StopHereError):
+            TestFolder.run_until_tokenizers(config, monkeypatch)
+        assert [path.name for path in (tmp_path / "demo").iterdir()] == ["config.json"]
+
+    def test_has_no_flag_to_resume(self) -> None:
+        with pytest.raises(InvalidValueError, match="--resume"):
+            parse_flags(DemoConfig, ["--resume"], "demo")
 
 
 class StopHereError(Exception):

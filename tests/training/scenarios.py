@@ -24,11 +24,13 @@ from tokagnostic.errors import TrainingError
 from tokagnostic.hashing import HashCache
 from tokagnostic.host import attach
 from tokagnostic.tokens.encoder import TextEncoder
+from tokagnostic.training import sharding
+from tokagnostic.training.allocations import Allocations
 from tokagnostic.training.exchange import exchange_gradients, trained_tables
 from tokagnostic.training.hosts import fresh_llama, seeded
 from tokagnostic.training.packing import Batch, TokenStream
 from tokagnostic.training.processes import ending_processes
-from tokagnostic.training.sharding import Sharding
+from tokagnostic.training.sharding import RowShares, Sharding
 from tokagnostic.training.updating import Updater, make_accelerator, make_optimizers
 
 NUM_ROWS = 4
@@ -235,3 +237,18 @@ def traffic(tokenizer: str, table_placement: str) -> dict[str, Tensor]:
         patch.setattr(dist, "all_to_all_single", counting_exchange)
         found = updates(tokenizer, silent=(3,), table_placement=table_placement)
     return found | {"received": torch.tensor(received)}
+
+
+def gathering(num_rows: int, dim: int, block: int) -> dict[str, Tensor]:
+    """A table of consecutive numbers, made whole of its shares; and the most bytes that were alive in it at once."""
+    dist.init_process_group("gloo")
+    shares = RowShares(num_rows, dist.get_rank(), dist.group.WORLD)
+    table = torch.arange(num_rows * dim, dtype=torch.float32).view(num_rows, dim)
+    own = shares.own(table)
+    with pytest.MonkeyPatch.context() as patch, Allocations() as counted:
+        patch.setattr(sharding, "ROWS_AT_ONCE", block)
+        whole = shares.whole(own)
+        counts = shares.whole(own[:, 0].long())
+    dist.destroy_process_group()
+    found = {"peak": torch.tensor(counted.peak)}
+    return found if whole is None or counts is None else {**found, "whole": whole, "counts": counts}

@@ -14,13 +14,13 @@ from torch import nn
 from tokagnostic.errors import TrainingError
 from tokagnostic.training import checkpoint as module
 from tokagnostic.training.checkpoint import Checkpoint, checkpoints_in, load_newest, save_checkpoint
-from tokagnostic.training.state import (
+from tokagnostic.training.named_tensors import (
     module_tensors,
     optimizer_tensors,
-    refuse_difference,
     restore_module,
     restore_optimizer,
 )
+from tokagnostic.training.state import refuse_difference
 
 
 def make(step: int) -> Checkpoint:

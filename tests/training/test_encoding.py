@@ -52,6 +52,17 @@ def test_a_refused_document_is_named_by_its_source() -> None:
         list(encode_documents(numbered(documents), Refusing()))  # type: ignore[arg-type]
 
 
+def test_several_processes_need_a_tokenizer_that_a_file_describes() -> None:
+    class OnlyHere:
+        def save(self, folder: Path) -> None:
+            raise TokenizerError("a tokenizer without a file", expected="one", remedy="Use the fast one")
+
+    told = r"^2 encoding processes: a tokenizer without a file; .*\. Set text\.processes to 0\. Use the fast one\.$"
+    with pytest.raises(TokenizerError, match=told):
+        list(encode_documents(numbered([Document(b"a", "a.txt")]), OnlyHere(), 2))  # type: ignore[arg-type]
+    assert multiprocessing.active_children() == []
+
+
 @pytest.mark.slow
 class TestProcesses:
     @pytest.mark.parametrize("processes", [1, 2, 5])

@@ -92,7 +92,7 @@ class TestResharding:
     def test_two_one_and_two_processes_equal_a_run_that_never_stopped(
         self, tokenizer_file: Path, tmp_path: Path, placements: tuple[str, str]
     ) -> None:
-        """M-20, M-22: visits to the last bit, the losses within 1e-6; a table may be placed in another way each time."""
+        """M-22: visits to the last bit, the losses within 1e-6; a table may be placed in another way each time."""
         first, last = ({"table_placement": placement} for placement in placements)
         shared = {"tokenizer": str(tokenizer_file), **self.SETTINGS}
         parted = {**shared, "folder": str(tmp_path / "parted")}
@@ -126,6 +126,20 @@ class TestResharding:
         with pytest.raises(TrainingError, match=message):
             make_setup().fit(tmp_path, change(FIT, num_steps=2, save_every=1, accumulation=3), resume=True)
         assert steps_of(tmp_path) == [1, 2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("num_rows", "block"), [(1001, 64), (1000, 500), (3, 64), (1, 64)], ids=str)
+def test_a_table_is_made_whole_with_little_beside_the_whole(num_rows: int, block: int, tmp_path: Path) -> None:
+    """The first process holds the whole and a few blocks, the other few blocks: not the shares of all beside it."""
+    dim = 16
+    first, other = call_together("gathering", 2, tmp_path, num_rows=num_rows, dim=dim, block=block)
+    numbers = torch.arange(num_rows * dim, dtype=torch.float32).view(num_rows, dim)
+    assert torch.equal(first["whole"], numbers) and torch.equal(first["counts"], numbers[:, 0].long())
+    assert "whole" not in other
+    counts, one_block = num_rows * 8, min(block, -(-num_rows // 2)) * dim * 4
+    assert int(first["peak"]) <= numbers.nbytes + counts + 5 * one_block
+    assert int(other["peak"]) <= num_rows * 8 + 2 * one_block
 
 
 @pytest.mark.slow

@@ -12,6 +12,8 @@ from tokagnostic.bench.hashing import measure_hashing
 from tokagnostic.bench.host import measure_host
 from tokagnostic.bench.measuring import Row, bench_table
 from tokagnostic.bench.overlap import measure_overlap
+from tokagnostic.bench.placement import measure_placement
+from tokagnostic.bench.pretraining import measure_pretraining
 from tokagnostic.bench.table_optimizer import measure_table_optimizer
 from tokagnostic.bench.tokens import measure_tokens
 from tokagnostic.bench.training_step import measure_step
@@ -26,6 +28,8 @@ MEASUREMENTS: dict[str, Callable[[], list[Row]]] = {
     "overlap": measure_overlap,
     "step": measure_step,
     "table": measure_table_optimizer,
+    "pretraining": measure_pretraining,
+    "placement": measure_placement,
     "host": measure_host,
 }
 """All measurements, in the order in which they are made."""

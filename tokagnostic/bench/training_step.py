@@ -12,21 +12,26 @@ from tokagnostic.hashing import HashCache
 
 
 def measure_step(
-    num_rows: int = 2**20, num_fewer_rows: int = 2**16, repeats: int = 12, batch_size: int | None = None
+    num_rows: int = 2**24, num_fewer_rows: int = 2**16, dim: int = 32, repeats: int = 12, batch_size: int | None = None
 ) -> list[Row]:
-    """A training step of the demonstration's source with a large table against one with a small table."""
-    large, small = best_seconds(_trainer(num_rows, batch_size), _trainer(num_fewer_rows, batch_size), repeats=repeats)
-    name = f"the same step with {num_fewer_rows:,} rows; the bar is 0.91"
-    return [bench_row(f"training step, {num_rows:,} rows", large, "s", name, small, less_is_better=True)]
-
-
-def _trainer(num_rows: int, batch_size: int | None) -> Callable[[], object]:
-    """A function that makes one training step with a table of about this many rows in all.
+    """A training step of the demonstration's source with a large table against one with a small table.
 
     Args:
-        num_rows: of all heads together.
+        num_rows: of all heads together; a table of 2 GiB by default.
+        num_fewer_rows: of the small table.
+        dim: numbers per row of both.
+        repeats: of each step, in turn.
         batch_size: blocks per step; by default the demonstration's.
     """
+    large, small = best_seconds(
+        trainer(num_rows, dim, batch_size), trainer(num_fewer_rows, dim, batch_size), repeats=repeats
+    )
+    name = f"the same step with {num_fewer_rows:,} rows; the bar is 0.91"
+    return [bench_row(f"training step, {num_rows:,} rows x {dim}", large, "s", name, small, less_is_better=True)]
+
+
+def trainer(num_rows: int, dim: int, batch_size: int | None) -> Callable[[], object]:
+    """A function that makes one training step with a table of about this many rows in all; see `measure_step`."""
     import torch
 
     from tokagnostic.host import attach
@@ -39,7 +44,7 @@ def _trainer(num_rows: int, batch_size: int | None) -> Callable[[], object]:
     random = np.random.default_rng(0)
     cache = HashCache.build(random_vocabulary(random, config.source_ids))
     per_head = num_rows // config.memory.num_heads
-    memory = dataclasses.replace(config.memory, num_rows=per_head).build(cache)
+    memory = dataclasses.replace(config.memory, num_rows=per_head, dim=dim).build(cache)
     model = fresh_llama(config.source_host, config.source_ids, config.block_length, 0)
     attach(model, cache, memory, (1,))
     tables = list(memory.parameters())

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import zlib
 from collections.abc import Iterator
+from http.client import HTTPException
 from typing import Any
 
 from tokagnostic.corpus.document import Document
@@ -13,6 +16,13 @@ from tokagnostic.corpus.splitting import DocumentUnit, split_bytes
 from tokagnostic.errors import CorpusError, SourceError
 
 _ROWS_AT_ONCE = 256
+_HTTP_ERRORS = {
+    "httpx": "HTTPError",
+    "httpx2": "HTTPError",
+    "aiohttp": "ClientError",
+    "urllib3.exceptions": "HTTPError",
+}
+"""Root of the errors of each library by which datasets and the hub's client fetch, where it is no error of Python's own."""
 
 
 class ParquetReader:
@@ -77,7 +87,7 @@ class HubReader:
 
         try:
             return load_dataset(self._dataset, self._config, split=self._split, streaming=True)
-        except (OSError, ValueError, RuntimeError) as error:
+        except _transfer_errors() as error:
             raise SourceError(
                 f"dataset {self.name!r} cannot be opened ({_first_line(error)})",
                 expected=f"a dataset with the split {self._split!r}, on the hub or in a folder",
@@ -136,12 +146,23 @@ def _guarded(columns: Iterator[Any], name: str) -> Iterator[Any]:
     """The columns, an error in the middle of them worded as one of the source."""
     try:
         yield from columns
-    except (OSError, ValueError, RuntimeError) as error:  # pyarrow and datasets raise these and their children
+    except _transfer_errors() as error:
         raise SourceError(
             f"{name} cannot be read further ({_first_line(error)})",
             expected="a whole file or a steady connection",
-            remedy="Check the source and resume",
+            remedy="Check the source and the connection",
         ) from error
+
+
+def _transfer_errors() -> tuple[type[Exception], ...]:
+    """What pyarrow, datasets, unpackers and connections raise when a source fails.
+
+    A library that speaks HTTP and was never loaded has raised nothing.
+    """
+    import pyarrow as pa
+
+    loaded = [getattr(sys.modules[module], name) for module, name in _HTTP_ERRORS.items() if module in sys.modules]
+    return (OSError, ValueError, RuntimeError, EOFError, HTTPException, zlib.error, pa.ArrowException, *loaded)
 
 
 def _bytes_of(column: Any, name: str) -> Any:

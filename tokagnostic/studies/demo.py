@@ -11,6 +11,7 @@ import logging
 import math
 import platform
 import resource
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -44,6 +45,7 @@ from tokagnostic.training.config import FitConfig, HostConfig
 from tokagnostic.training.fit import FitResult, fit
 from tokagnostic.training.hosts import fresh_llama, seeded
 from tokagnostic.training.packing import TokenStream
+from tokagnostic.training.stopping import RunStopped
 
 logger = logging.getLogger(__name__)
 
@@ -117,6 +119,22 @@ class DemoConfig:
         )
 
 
+class DemoStopped(KeyboardInterrupt):
+    """A demonstration that was asked to end in one of its runs. It cannot be gone on with, and so has not succeeded.
+
+    Args:
+        number: the signal.
+        folder: the demonstration's.
+    """
+
+    def __init__(self, number: int, folder: Path) -> None:
+        super().__init__(
+            f"stopped by {signal.Signals(number).name} within the demonstration, which cannot be resumed; give the same "
+            f"command again, which replaces what it left in {folder}"
+        )
+        self.exit_code = 128 + number
+
+
 def demo(config: DemoConfig) -> dict[str, Any]:
     """Go the whole way and leave report.json, report.md, figures, tokenizers, the memory and all metrics in a folder.
 
@@ -126,7 +144,15 @@ def demo(config: DemoConfig) -> dict[str, Any]:
     Raises:
         CorpusError: if the text is too small to be divided.
         InvalidValueError: if the folder holds something that no demonstration wrote.
+        DemoStopped: if SIGTERM or SIGINT has come in one of its runs.
     """
+    try:
+        return _whole_way(config)
+    except RunStopped as stop:
+        raise DemoStopped(stop.number, Path(config.output)) from stop
+
+
+def _whole_way(config: DemoConfig) -> dict[str, Any]:
     begin = time.perf_counter()
     folder = Path(config.output)
     text = divide_text(list(Corpus(config.corpus)), config.corpus, config.held_out_share)

@@ -56,7 +56,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, num_kept: int = NUM_KE
     Raises:
         TrainingError: if it cannot be written; nothing is left under the final name.
     """
-    final = folder / f"step-{checkpoint.step:08d}"
+    final = checkpoint_folder(folder, checkpoint.step)
     partial = folder / f"{_PARTIAL_NAME}{checkpoint.step:08d}"
     with disk_errors(f"checkpoint {final}", "the earlier checkpoints are intact"):
         _remove_partial(folder)
@@ -77,6 +77,11 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint, num_kept: int = NUM_KE
         for old in checkpoints_in(folder)[:-num_kept]:
             shutil.rmtree(old)
     return final
+
+
+def checkpoint_folder(folder: Path, step: int) -> Path:
+    """The final name of a checkpoint, be there one or not."""
+    return folder / f"step-{step:08d}"
 
 
 def load_newest(folder: Path) -> Checkpoint | None:

@@ -118,7 +118,14 @@ def _encoded_apart(
     batches: Iterator[_Batch[Place]], encoder: TextEncoder, processes: int
 ) -> Iterator[tuple[_Batch[Place], list[np.ndarray]]]:
     with tempfile.TemporaryDirectory(prefix="tokagnostic-") as folder:
-        encoder.save(folder)
+        try:
+            encoder.save(folder)
+        except TokenizerError as error:
+            raise TokenizerError(
+                f"{processes} encoding processes: {error.given}",
+                expected="a tokenizer that each of them can load from a file",
+                remedy=f"Set text.processes to 0. {error.remedy}",
+            ) from error
         context = multiprocessing.get_context("spawn")
         pool = ProcessPoolExecutor(processes, mp_context=context, initializer=_start, initargs=(f"file:{folder}",))
         waiting: deque[tuple[_Batch[Place], Future[tuple[np.ndarray, np.ndarray]]]] = deque()

@@ -21,6 +21,7 @@ from tokagnostic.training.blocks import Text
 from tokagnostic.training.checkpoint import Checkpoint, disk_errors, save_checkpoint
 from tokagnostic.training.config import FitConfig
 from tokagnostic.training.hosts import seeded
+from tokagnostic.training.lost_text import saving_before_text_is_lost
 from tokagnostic.training.metrics import METRICS_FILE, Clock, MetricsLog
 from tokagnostic.training.observing import Observer, in_short
 from tokagnostic.training.optim import warmup_cosine
@@ -138,8 +139,9 @@ def fit(
                 last = done == config.num_steps
                 writes_line = last or done % config.log_every == 0
                 factor = warmup_cosine(step, config.num_steps, config.warmup_share)
-                batches = place.batches(step)
-                coming = place.coming(done)[0] if updater.reads_ahead and not last else None
+                with saving_before_text_is_lost(state, checkpoints, step, config.keep, num_processes):
+                    batches = place.batches(step)
+                    coming = place.coming(done)[0] if updater.reads_ahead and not last else None
                 observer.before_update(batches, writes_line)
                 loss = updater.update(batches, factor, coming)
                 state.refuse_loss(loss, updater.batch_losses, done, checkpoints)

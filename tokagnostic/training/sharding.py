@@ -19,6 +19,9 @@ from tokagnostic.memory.stores import TableStore
 from tokagnostic.memory.visits import Visits
 from tokagnostic.training.config import TablePlacement
 
+ROWS_AT_ONCE = 2**16
+"""Rows of each process that are gathered together."""
+
 
 @dataclass(frozen=True, eq=False)
 class RowShares:
@@ -46,17 +49,20 @@ class RowShares:
     def whole(self, own: Tensor) -> Tensor | None:
         """The opposite of `own`, on the CPU of the first process; None in the others. All of them must call this."""
         world_size = self.num_processes
-        padded = own.new_zeros(-(-self.num_rows // world_size), *own.shape[1:])
-        padded[: len(own)] = own
-        if self.rank != 0:
-            dist.gather(padded, group=self.group)
-            return None
-        shares = [torch.empty_like(padded) for _ in range(world_size)]
-        dist.gather(padded, shares, group=self.group)
-        found = torch.empty(self.num_rows, *own.shape[1:], dtype=own.dtype)
-        for rank, share in enumerate(shares):
-            part = found[rank::world_size]
-            part.copy_(share[: len(part)])
+        found = torch.empty(self.num_rows, *own.shape[1:], dtype=own.dtype) if self.rank == 0 else None
+        # Block by block: shares of the whole beside the whole would be the largest thing that a run ever holds.
+        for first in range(0, -(-self.num_rows // world_size), ROWS_AT_ONCE):
+            part = own[first : first + ROWS_AT_ONCE]
+            sent = own.new_zeros(min(ROWS_AT_ONCE, -(-self.num_rows // world_size) - first), *own.shape[1:])
+            sent[: len(part)] = part  # of the last block some have a row less
+            if found is None:
+                dist.gather(sent, group=self.group)
+                continue
+            shares = [torch.empty_like(sent) for _ in range(world_size)]
+            dist.gather(sent, shares, group=self.group)
+            for rank, share in enumerate(shares):
+                place = found[rank::world_size][first : first + ROWS_AT_ONCE]
+                place.copy_(share[: len(place)])
         return found
 
 

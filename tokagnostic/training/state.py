@@ -17,6 +17,16 @@ from tokagnostic.errors import TrainingError
 from tokagnostic.host import Attachment
 from tokagnostic.memory.visits import Visits
 from tokagnostic.training.checkpoint import Checkpoint, checkpoints_in, load_newest
+from tokagnostic.training.named_tensors import (
+    MODEL,
+    OPTIMIZER,
+    frozen_samples,
+    matching,
+    module_tensors,
+    optimizer_tensors,
+    restore_module,
+    restore_optimizer,
+)
 from tokagnostic.training.observing import Observer
 from tokagnostic.training.processes import every_generator, sums, take_generator
 from tokagnostic.training.sharding import Sharding
@@ -28,8 +38,10 @@ logger = logging.getLogger(__name__)
 class RunState:
     """A run's trained parameters, buffers, optimizer states, visits and generators.
 
-    Frozen parameters are no part of it: they do not change, and a frozen table may be larger than the memory. A resumed
-    run must be given the same.
+    Parameters that were never trained are no part of it: they do not change, and a frozen table may be larger than the
+    memory. A resumed run must be given the same, of which a few numbers are compared. What was trained once stays a part
+    of it, with its optimizer state, when a later sitting freezes it: each sitting goes on from the values that the one
+    before had, whatever is frozen or trained in either.
 
     Args:
         model: the host, with the attached memory if there is one.
@@ -58,21 +70,26 @@ class RunState:
         self._observer = observer
         self._optimizers = optimizers
         self._names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
-        self._visits: list[Visits] = []
+        self._visits: dict[str, Visits] = {}
+        if attachment is not None:
+            self._visits = {f"visits.{i}": visits for i, visits in enumerate(attachment.memory.visits)}
+        self._held = set(module_tensors(model))
         if attachment is not None and not attachment.memory.frozen:
-            self._visits = attachment.memory.visits
+            self._held |= self._visits.keys()
+        self._resting: dict[str, Tensor] = {}
         self._sharding = sharding
         self._accelerator = accelerator
         self._facts: dict[str, Any] = json.loads(json.dumps(facts))
 
     def checkpoint(self, step: int) -> Checkpoint:
         """The state after so many updates: in the first process of the whole run. All processes must call this."""
-        tensors = module_tensors(self._model)
+        tensors = module_tensors(self._model, self._held)
         for optimizer in self._optimizers:
             tensors |= optimizer_tensors(optimizer, self._names)
-        tensors |= {f"visits.{i}": visits.counts for i, visits in enumerate(self._visits)}
+        tensors |= {name: visits.counts for name, visits in self._visits.items() if name in self._held}
         whole = {name: self._sharding.whole(name, tensor) for name, tensor in tensors.items()}
-        tensors = {name: tensor for name, tensor in whole.items() if tensor is not None}
+        tensors = {name: tensor for name, tensor in whole.items() if tensor is not None} | self._resting
+        tensors |= frozen_samples(self._model, self._held)
         if self._text is not None:
             tensors |= self._text.tensors(step)
         if self._observer is not None:
@@ -111,12 +128,15 @@ class RunState:
         self._go_to(checkpoint.step, checkpoint.tensors)
         tensors = {name: self._sharding.own(name, tensor) for name, tensor in checkpoint.tensors.items()}
         restore_module(self._model, tensors)
+        taken: set[str] = set()
         for optimizer in self._optimizers:
-            restore_optimizer(optimizer, self._names, tensors)
-        for i, visits in enumerate(self._visits):
-            visits.counts = _matching(tensors, f"visits.{i}", visits.counts.shape)
+            taken |= restore_optimizer(optimizer, self._names, tensors)
+        self._resting = {n: tensor for n, tensor in tensors.items() if n.startswith(OPTIMIZER) and n not in taken}
+        for name in tensors.keys() & self._visits.keys():
+            self._visits[name].counts = matching(tensors, name, self._visits[name].counts)
         if self._observer is not None:
             self._observer.restore(tensors)
+        self._held |= {name for name in tensors if name.startswith(MODEL) or name in self._visits}
         take_generator(self._accelerator, tensors)
         logger.info("resuming after step %d", checkpoint.step)
         return checkpoint.step
@@ -215,65 +235,6 @@ def refuse_difference(holder: str, saved: Any, given: Any) -> None:
             expected="the settings and the text that the run was started with",
             remedy="Give these again, or start another run in another folder",
         )
-
-
-def module_tensors(module: nn.Module) -> dict[str, Tensor]:
-    """A module's trainable parameters and persistent buffers, each storage once, under `model.<name>`."""
-    persistent = module.state_dict(keep_vars=True).keys()
-    named: dict[str, Tensor] = {
-        name: parameter for name, parameter in module.named_parameters() if parameter.requires_grad
-    }
-    named |= {name: buffer for name, buffer in module.named_buffers() if name in persistent}
-    return {f"model.{name}": tensor for name, tensor in named.items()}
-
-
-def restore_module(module: nn.Module, tensors: Mapping[str, Tensor]) -> None:
-    """Copy what `module_tensors` gave back into the module, in place.
-
-    Raises:
-        TrainingError: if a name is missing or a shape differs.
-    """
-    with torch.no_grad():
-        for name, tensor in module_tensors(module).items():
-            tensor.copy_(_matching(tensors, name, tensor.shape))
-
-
-def optimizer_tensors(optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str]) -> dict[str, Tensor]:
-    """An optimizer's state under `optimizer.<parameter name>.<state name>`, so that it is found by name again."""
-    return {
-        f"optimizer.{names[parameter]}.{key}": torch.as_tensor(value)
-        for parameter, state in optimizer.state.items()
-        for key, value in state.items()
-    }
-
-
-def restore_optimizer(
-    optimizer: torch.optim.Optimizer, names: Mapping[Tensor, str], tensors: Mapping[str, Tensor]
-) -> None:
-    """Give each parameter the state that was saved under its name; one that had none, for it never had a gradient,
-    starts fresh.
-    """
-    for group in optimizer.param_groups:
-        for parameter in group["params"]:
-            prefix = f"optimizer.{names[parameter]}."
-            saved = {key.removeprefix(prefix): value for key, value in tensors.items() if key.startswith(prefix)}
-            if saved:
-                # A step counter stays where the optimizer made it; moments lie beside their parameter.
-                optimizer.state[parameter] = {
-                    key: value.clone() if value.ndim == 0 else value.to(parameter.device, copy=True)
-                    for key, value in saved.items()
-                }
-
-
-def _matching(tensors: Mapping[str, Tensor], name: str, shape: torch.Size) -> Tensor:
-    found = tensors.get(name)
-    if found is None or found.shape != shape:
-        raise TrainingError(
-            f"the checkpoint has {name} of shape {None if found is None else tuple(found.shape)}",
-            expected=f"shape {tuple(shape)}",
-            remedy="Resume with the settings that the run was started with",
-        )
-    return found
 
 
 def _first_difference(saved: Any, given: Any, name: str = "") -> tuple[str, Any, Any] | None:

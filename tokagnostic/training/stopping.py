@@ -27,6 +27,7 @@ class RunStopped(KeyboardInterrupt):
     def __init__(self, number: int, account: str) -> None:
         name = signal.Signals(number).name
         super().__init__(f"stopped by {name} {account}")
+        self.number = number
         self.exit_code = 0 if number == signal.SIGTERM else 128 + number
 
 

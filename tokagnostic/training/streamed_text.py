@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tokagnostic.corpus import Corpus, Cursor
-from tokagnostic.errors import InvalidValueError, TrainingError
+from tokagnostic.errors import InvalidValueError, TokagnosticError, TrainingError
 from tokagnostic.tokens.encoder import TextEncoder
 from tokagnostic.training.blocks import TextCounts
 from tokagnostic.training.encoding import EncodedDocument, encode_documents
@@ -150,15 +150,26 @@ class _Filling:
         self._documents = self._read() if documents is None else documents
         self._held: list[EncodedDocument[Cursor]] = []
         self._ended = False
+        self._broken: TokagnosticError | None = None
 
     def pull(self, count: int) -> None:
         """Read so many documents more, but none that the buffer has no room for or that the next epoch begins with."""
         for _ in range(min(count, self._text.shuffle_buffer - len(self._held))):
-            document = next(self._documents, None)
+            document = self._read_next()
             if document is None:
                 self._ended = True
                 return
             self._held.append(document)
+
+    def _read_next(self) -> EncodedDocument[Cursor] | None:
+        # After an error a generator looks as if it had come to its end, which it has not.
+        if self._broken is not None:
+            raise self._broken
+        try:
+            return next(self._documents, None)
+        except TokagnosticError as error:
+            self._broken = error
+            raise
 
     def whole(self) -> tuple[list[EncodedDocument[Cursor]], bool]:
         """The documents of the buffer, and whether the epoch ends in it."""

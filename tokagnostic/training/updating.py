@@ -152,8 +152,12 @@ class Updater:
                 for name, parameter in model.named_parameters()
                 if not parameter.requires_grad or id(parameter) in own
             ]
-        self._model, *self._optimizers = accelerator.prepare(model, *optimizers)
-        # Preparing gives optimizers new groups: only those that they have afterwards are heeded.
+        # Placing an optimizer, Accelerate would copy its state twice, where it is already too; a table's is large.
+        placed = [True, *(False for _ in optimizers)]
+        self._model, *self._optimizers = accelerator.prepare(model, *optimizers, device_placement=placed)
+        for optimizer in optimizers:
+            for parameter, values in optimizer.state.items():
+                optimizer.state[parameter] = {name: value.to(parameter.device) for name, value in values.items()}
         self._groups = [group for optimizer in optimizers for group in optimizer.param_groups]
         self._peak_rates = [group["lr"] for group in self._groups]
         self._attachment = attachment_of(model)
