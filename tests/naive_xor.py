@@ -12,6 +12,9 @@ import numpy as np
 
 from tests import naive
 
+WHITE_SPACE = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
+"""Unicode's property of this name."""
+
 
 def multipliers_of(layer: int, count: int, num_ids: int, seed: int = 0) -> list[int]:
     """Odd numbers, one per position of a window, so small that no id times one of them reaches 2 ** 63."""
@@ -78,14 +81,15 @@ def rows(
 def canonical_text(text: str) -> str:
     """NFKC, NFD, no accents, lower case, runs of blanks to one, and none at the ends, unless nothing else is there."""
     text = unicodedata.normalize("NFD", unicodedata.normalize("NFKC", text))
-    text = "".join(character for character in text if not unicodedata.category(character).startswith("M")).lower()
+    text = "".join(character for character in text if not unicodedata.category(character).startswith("M"))
+    text = "".join(character.lower() for character in text)
     pieces: list[str] = []
     for character in text:
         blank = character in " \t\r\n"
         if not (blank and pieces and pieces[-1] == " "):
             pieces.append(" " if blank else character)
     text = "".join(pieces)
-    return text if text == " " else text.strip()
+    return text if text == " " else text.strip(WHITE_SPACE)
 
 
 def canonical_ids(tokens: Sequence[bytes | None]) -> list[int]:

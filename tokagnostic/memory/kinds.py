@@ -23,6 +23,10 @@ from tokagnostic.memory.xor_addresser import XorAddresser
 
 MOST_IDS = 2**31
 """Canonical ids: two of them fit into one key."""
+MOST_ORDERS = 64
+"""N of a memory with multipliers: no file may make their drawing long."""
+MOST_TABLES = 1024
+"""Likewise its tables."""
 
 
 @register_memory("joint")
@@ -128,19 +132,34 @@ class XorConfig(MemoryConfig):
             require_whole("num_ids", self.num_ids, 1)
         if self.pad_id is not None:
             require_whole("pad_id", self.pad_id, 0)
-        sizes = isinstance(self.num_ids, int) and not (self.pad_id or 0) < self.num_ids <= MOST_IDS
-        if self.min_order > 2 or sizes:
+        self._check_bounds()
+
+    def _check_bounds(self) -> None:
+        bounds = {"min_order": 2, "max_order": MOST_ORDERS, "num_tables": MOST_TABLES}
+        bounds |= {} if self.num_ids == "auto" else {"num_ids": MOST_IDS, "pad_id": self.num_ids - 1}
+        for name, most in bounds.items():
+            if (getattr(self, name) or 0) > most:
+                raise InvalidValueError(
+                    f"{name} = {getattr(self, name)}",
+                    expected=f"at most {most}",
+                    remedy=f"Set {name} to such a number",
+                )
+        layers = self.layers
+        if not isinstance(layers, tuple) or not all(type(layer) is int and layer >= 0 for layer in layers):
             raise InvalidValueError(
-                f"min_order = {self.min_order} with num_ids = {self.num_ids} and pad_id = {self.pad_id}",
-                expected=f"a min_order of 1 or 2, num_ids up to {MOST_IDS}, and a pad_id below it",
-                remedy="Leave these fields out, or correct them",
+                f"layers = {layers!r}", expected="whole numbers from 0", remedy="Name the layers, or leave layers out"
             )
-        known = isinstance(self.layers, tuple) and all(type(layer) is int and layer >= 0 for layer in self.layers)
-        if not known or (self.layers and len(self.layers) != self.num_tables) or not isinstance(self.tokenizer, str):
+        if layers and len(layers) != self.num_tables:
             raise InvalidValueError(
-                f"layers = {self.layers!r} for {self.num_tables} tables and the tokenizer {self.tokenizer!r}",
-                expected="a number from 0 for each table, or none, and a fingerprint in text",
-                remedy="Name one layer for each table, or leave layers out",
+                f"layers = {layers!r} for {self.num_tables} tables",
+                expected="one layer for each table",
+                remedy="Name as many layers as there are tables, or leave layers out",
+            )
+        if not isinstance(self.tokenizer, str):
+            raise InvalidValueError(
+                f"tokenizer = {self.tokenizer!r}",
+                expected="the fingerprint of a tokenizer",
+                remedy="Leave tokenizer out: building a memory sets it",
             )
 
     @property

@@ -119,7 +119,7 @@ class XorLaw:
         """The windows whose rows a file states, the newest id first: small ids, large ones, the pad id, some between."""
         places, last = range(len(self.multipliers[0])), self.num_ids - 1
         edges = [[0 for _ in places], [last for _ in places], [last if i else 0 for i in places]]
-        edges += [[0 if i else last for i in places], [self.pad_id if i else 0 for i in places]]
+        edges += [[0 if i else last for i in places], [self.pad_id if i else last // 2 for i in places]]
         steps = range(NUM_GOLDEN - len(edges))
         return edges + [[(step + 1) * (i + 1) * 7919 % self.num_ids for i in places] for step in steps]
 
