@@ -14,14 +14,16 @@ from hypothesis import strategies as st
 from tests import naive_xor
 from tests.hashing.sequences import cache_of, sequences
 from tokagnostic.errors import InvalidValueError
-from tokagnostic.hashing import HashCache, xor_torch
+from tokagnostic.hashing import xor_torch
 from tokagnostic.hashing.addresses import head_moduli
 from tokagnostic.hashing.rows import HeadRows
 from tokagnostic.hashing.xor import XorHasher, mix_keys, multipliers_of
 
 PATH = Path(__file__).parent / "golden" / "xor.json"
 GOLDEN = json.loads(PATH.read_text())
-every_case = pytest.mark.parametrize("case", GOLDEN["cases"], ids=lambda case: f"layer-{case['layer']}-orders-{case['orders']}")
+every_case = pytest.mark.parametrize(
+    "case", GOLDEN["cases"], ids=lambda case: f"layer-{case['layer']}-orders-{case['orders']}"
+)
 
 
 def hasher_of(tokens, max_order: int, pad_id: int | None = None, min_order: int = 2) -> XorHasher:
@@ -31,7 +33,7 @@ def hasher_of(tokens, max_order: int, pad_id: int | None = None, min_order: int 
 
 def codes_of(tokens, ids) -> list[int | None]:
     canonical = naive_xor.canonical_ids(tokens)
-    return [canonical[i] if 0 <= i and tokens[i] else None for i in ids]
+    return [canonical[i] if i >= 0 and tokens[i] else None for i in ids]
 
 
 def default_starts(ids) -> list[bool]:
@@ -71,10 +73,8 @@ def test_the_oracle_has_the_golden_rows(case):
 @every_case
 def test_golden_ids_have_their_rows(case):
     orders, ids = case["orders"], np.array(case["ids"])
-    hasher = XorHasher.__new__(XorHasher)
-    hasher.cache = HashCache.build(cache_of([b"a"]).tokens, num_ids=case["num_ids"])
-    hasher.codes, hasher.pad_id = np.arange(case["num_ids"]), case["pad_id"]
-    hasher.min_order, hasher.max_order, hasher._tensors = min(orders), max(orders), {}
+    cache = cache_of([b"w%d" % token_id for token_id in range(case["num_ids"])])
+    hasher = XorHasher(cache, max(orders), case["num_ids"], case["pad_id"], min(orders))
     multipliers = tuple(multipliers_of(case["layer"], max(orders), case["num_ids"], case["seed"]))
     mixes = mix_keys(hasher(ids), multipliers, min(orders))
     rows = [HeadRows(heads)(mixes[:, n]) - HeadRows(heads).offsets for n, heads in enumerate(case["moduli"])]
@@ -92,12 +92,20 @@ def test_every_backend_collects_what_the_oracle_does(sequence, min_order, pad_id
     for t in range(len(ids)):
         windows = [naive_xor.window(codes, flags, t, n, hasher.pad_id) for n in range(1, order + 1)]
         expected.append(
-            [-1 if n < min_order or found is None else found[0] * 2**31 + found[-1] for n, found in enumerate(windows, 1)]
+            [
+                -1 if n < min_order or found is None else found[0] * 2**31 + found[-1]
+                for n, found in enumerate(windows, 1)
+            ]
         )
     given_starts = None if starts is None else np.array(starts, dtype=bool)
     assert hasher(np.array(ids, dtype=np.int64), given_starts).tolist() == expected
-    tensor, flag_tensor = torch.tensor(ids, dtype=torch.int64), None if starts is None else torch.from_numpy(given_starts)
-    by_torch = xor_torch.window_keys(tensor, flag_tensor, *hasher.on(torch.device("cpu")), hasher.pad_id, min_order, order)
+    tensor, flag_tensor = (
+        torch.tensor(ids, dtype=torch.int64),
+        None if starts is None else torch.from_numpy(given_starts),
+    )
+    by_torch = xor_torch.window_keys(
+        tensor, flag_tensor, *hasher.on(torch.device("cpu")), hasher.pad_id, min_order, order
+    )
     assert by_torch.tolist() == expected
 
 
@@ -111,7 +119,9 @@ def test_every_backend_mixes_as_the_oracle_does(sequence, min_order, layer):
     flags = default_starts(ids) if starts is None else starts
     expected = []
     for t in range(len(ids)):
-        windows = [naive_xor.window(codes_of(tokens, ids), flags, t, n, hasher.pad_id) for n in range(min_order, order + 1)]
+        windows = [
+            naive_xor.window(codes_of(tokens, ids), flags, t, n, hasher.pad_id) for n in range(min_order, order + 1)
+        ]
         expected.append([-1 if found is None else naive_xor.mix(found, multipliers) for found in windows])
     keys = hasher(np.array(ids, dtype=np.int64), None if starts is None else np.array(starts, dtype=bool))
     assert mix_keys(keys, tuple(multipliers), min_order).tolist() == expected

@@ -79,7 +79,9 @@ def test_packed_documents_read_what_they_read_alone() -> None:
     assert torch.equal(packed, torch.cat((attachment.hasher(one), attachment.hasher(other)), dim=1))
 
 
-@pytest.mark.parametrize("copied", [copy.deepcopy, lambda memory: pickle.loads(pickle.dumps(memory))], ids=["copy", "pickle"])
+@pytest.mark.parametrize(
+    "copied", [copy.deepcopy, lambda memory: pickle.loads(pickle.dumps(memory))], ids=["copy", "pickle"]
+)
 @pytest.mark.parametrize("from_file", [False, True], ids=["in memory", "mapped"])
 def test_copies_and_pickles_read_the_same(copied, from_file: bool, tmp_path) -> None:
     memory = make_xor()

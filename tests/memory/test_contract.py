@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
+import pickle
 
 import pytest
 import torch
@@ -14,6 +16,10 @@ from tokagnostic.host.history import History
 from tokagnostic.memory import MemoryConfig, NgramMemory, load_memory, memory_kinds, save_memory
 
 BY_BYTES = [kind for kind in memory_kinds() if MemoryConfig.from_dict({"kind": kind}).by_bytes]
+
+
+def through_pickle(value):
+    return pickle.loads(pickle.dumps(value))
 
 
 @pytest.fixture
@@ -105,6 +111,14 @@ class TestEveryKind:
         rows = memory.rows(memory.hasher(ids))
         expected = 2 * torch.bincount(rows[rows >= 0], minlength=memory.addresser.num_rows[0])
         assert torch.equal(memory.visits[0].counts, expected)
+
+    @pytest.mark.parametrize("copied", [copy.deepcopy, through_pickle], ids=["copy", "pickle"])
+    def test_a_copy_of_it_can_be_trained(self, memory, ids, copied):
+        again = copied(memory.train())
+        again(ids, layer=1).sum().backward()
+        assert torch.equal(again(ids, layer=1), memory(ids, layer=1))
+        assert torch.equal(again.visits[1].counts, 2 * memory.visits[1].counts)
+        assert again.store.tables[1].grad is not None and memory.store.tables[1].grad is None
 
     def test_layers_read_their_own_table_or_the_shared_one(self, kind, make_memory, ids):
         own, shared = make_memory(kind, num_tables=2), make_memory(kind, num_tables=1)

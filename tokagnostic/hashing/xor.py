@@ -125,7 +125,10 @@ class XorHasher:
         import torch
 
         if where not in self._tensors:
-            self._tensors[where] = torch.from_numpy(self.codes).to(where), torch.zeros(1, dtype=torch.int64, device=where)
+            self._tensors[where] = (
+                torch.from_numpy(self.codes).to(where),
+                torch.zeros(1, dtype=torch.int64, device=where),
+            )
         return self._tensors[where]
 
     def _on_cpu(self, input_ids: np.ndarray, starts: np.ndarray | None) -> np.ndarray:

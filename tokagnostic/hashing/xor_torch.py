@@ -50,7 +50,9 @@ def window_keys(
         if order > 1:
             older = torch.where(starts, pad_id, F.pad(older[..., :-1], (1, 0), value=pad_id))
             older = torch.where(exists, older, pad_id)
-        keys.append(torch.where(exists, newest | older, NO_WINDOW) if order >= min_order else torch.full_like(current, -1))
+        keys.append(
+            torch.where(exists, newest | older, NO_WINDOW) if order >= min_order else torch.full_like(current, -1)
+        )
     return torch.stack(keys, dim=-1)
 
 

@@ -119,7 +119,9 @@ class XorConfig(MemoryConfig):
     """Seed of fresh rows and of the multipliers."""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "layers", tuple(self.layers) if isinstance(self.layers, list) else self.layers)
+        # JSON has lists only.
+        layers: object = self.layers
+        object.__setattr__(self, "layers", tuple(layers) if isinstance(layers, list) else layers)
         require_whole("min_order", self.min_order, 1)
         require_whole("max_order", self.max_order, self.min_order)
         require_whole("num_rows", self.num_rows, 2)

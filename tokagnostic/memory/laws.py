@@ -37,8 +37,10 @@ class Law(Protocol):
 
     window_field: ClassVar[str]
     """What the windows of a file are called in it."""
-    window_form: str
-    """How such a window is written, in words."""
+
+    @property
+    def window_form(self) -> str:
+        """How such a window is written, in words."""
 
     @property
     def stated(self) -> dict[str, Any]:
@@ -65,7 +67,11 @@ class ByteLaw:
     """`poly31x2`: the key of a window is the hash of its bytes, whatever tokens they came in."""
 
     window_field: ClassVar[str] = "bytes"
-    window_form = "bytes in hex"
+
+    @property
+    def window_form(self) -> str:
+        """How a window is written, in words."""
+        return "bytes in hex"
 
     @property
     def stated(self) -> dict[str, Any]:

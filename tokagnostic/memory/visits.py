@@ -39,7 +39,7 @@ class Visits:
 
     def __getstate__(self) -> dict[str, object]:
         # Not as they are in a file: torch does not read uint32 back from every kind of pickle.
-        return {"_num_rows": self._num_rows, "_saved": None, "counts": self.counts}
+        return {"_num_rows": self._num_rows, "_saved": None, "counts": self.counts, "_recent": None}
 
     def count(self, rows: Tensor) -> None:
         """Add one for every occurrence of a row; -1 counts for nothing.
