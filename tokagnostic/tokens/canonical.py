@@ -7,8 +7,6 @@ from tokenizers import Regex, normalizers
 
 from tokagnostic.tokens.token_bytes import TokenBytes
 
-_ONE_SPACE = "\ue000"
-"""Stands for a text that is one space while blanks at the ends are taken away."""
 _REPLACEMENT = "\ufffd"
 
 
@@ -32,11 +30,9 @@ def canonical_ids(token_bytes: TokenBytes) -> np.ndarray:
             normalizers.StripAccents(),
             normalizers.Lowercase(),
             normalizers.Replace(Regex(r"[ \t\r\n]+"), " "),
-            normalizers.Replace(Regex(r"^ $"), _ONE_SPACE),
-            normalizers.Strip(),
-            normalizers.Replace(_ONE_SPACE, " "),
         ]
     )
+    ends = normalizers.Strip()
     numbers: dict[str | bytes | int, int] = {}
     found = np.empty(len(token_bytes), dtype=np.int32)
     for token_id in range(len(token_bytes)):
@@ -44,6 +40,9 @@ def canonical_ids(token_bytes: TokenBytes) -> np.ndarray:
         key: str | bytes | int = token_id
         if data:
             text = data.decode("utf-8", errors="replace")
-            key = data if _REPLACEMENT in text else normaliser.normalize_str(text) or text
+            normalised = normaliser.normalize_str(text)
+            if normalised != " ":
+                normalised = ends.normalize_str(normalised)
+            key = data if _REPLACEMENT in text else normalised or text
         found[token_id] = numbers.setdefault(key, len(numbers))
     return found
