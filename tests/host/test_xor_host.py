@@ -97,6 +97,7 @@ def test_a_saved_attachment_comes_back_bit_by_bit(tmp_path) -> None:
     attachment = wake(attach(host, VOCABULARY, make_xor(), layers=[0, 2], gate="signed_sqrt", conv_kernel=4))
     logits = logits_of(host, ids)
     attachment.save_pretrained(tmp_path)
+    assert "| Orders read | 2 to 3 of 2 to 3 |" in (tmp_path / "README.md").read_text()
     again = make_host()
     load_attachment(again, VOCABULARY, tmp_path)
     assert torch.equal(logits_of(again, ids), logits)

@@ -133,7 +133,7 @@ class HashCache:
         """V: ids below this one may be looked up."""
         return len(self.steps)
 
-    @cached_property
+    @property
     def canonical_ids(self) -> np.ndarray:
         """What ids have in common once their texts are normalised, see `tokens.canonical`, int32, for the vocabulary's ids.
 
@@ -146,10 +146,7 @@ class HashCache:
                 expected="a cache built from a tokenizer, for a memory whose rows are named by ids",
                 remedy="Build the cache with HashCache.build or HashCache.of",
             )
-        # Here, for only such memories pay for it: a large vocabulary takes a second.
-        from tokagnostic.tokens.canonical import canonical_ids
-
-        return canonical_ids(self.tokens)
+        return self.tokens.canonical_ids
 
     @cached_property
     def fingerprint(self) -> str:

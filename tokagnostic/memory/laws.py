@@ -39,6 +39,10 @@ class Law(Protocol):
     """What the windows of a file are called in it."""
 
     @property
+    def min_order(self) -> int:
+        """Smallest order whose windows have rows."""
+
+    @property
     def window_form(self) -> str:
         """How such a window is written, in words."""
 
@@ -67,6 +71,7 @@ class ByteLaw:
     """`poly31x2`: the key of a window is the hash of its bytes, whatever tokens they came in."""
 
     window_field: ClassVar[str] = "bytes"
+    min_order = 1
 
     @property
     def window_form(self) -> str:
