@@ -15,6 +15,10 @@ from tests import naive
 WHITE_SPACE = "\t\n\x0b\x0c\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000" + "".join(map(chr, range(0x2000, 0x200B)))
 """Unicode's property of this name."""
 
+_HIDDEN = [*range(0x21), *range(0x7F, 0xA1), 0xAD]
+SYMBOLS = {byte: chr(0x100 + place) for place, byte in enumerate(_HIDDEN)}
+"""How byte-level tokenizers write the bytes that have no visible character of Latin-1; all others are that character."""
+
 
 def multipliers_of(layer: int, count: int, num_ids: int, seed: int = 0) -> list[int]:
     """Odd numbers, one per position of a window, so small that no id times one of them reaches 2 ** 63."""
@@ -101,7 +105,7 @@ def canonical_ids(tokens: Sequence[bytes | None]) -> list[int]:
         if text is None:
             key: object = ("id", place)
         elif "\ufffd" in text:
-            key = token
+            key = token.decode("latin-1").translate(SYMBOLS)
         else:
             key = canonical_text(text) or text
         found.append(numbers.setdefault(key, len(numbers)))
