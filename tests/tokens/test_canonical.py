@@ -49,7 +49,7 @@ def test_byte_pieces_are_written_in_hex():
     assert canonical_ids(dataclasses.replace(tokens, kinds=kinds)).tolist() == [0, 1, 2, 2]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=120, deadline=None)
 @given(st.lists(TEXTS.map(str.encode) | st.binary(max_size=3) | st.none(), max_size=12))
 def test_they_are_those_of_the_oracle(tokens):
     assert canonical(tokens) == naive_xor.canonical_ids(tokens)
