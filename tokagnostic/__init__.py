@@ -21,6 +21,7 @@ _HOME = {
     "NgramHasher": "tokagnostic.hashing",
     "MemoryConfig": "tokagnostic.memory",
     "JointConfig": "tokagnostic.memory",
+    "XorConfig": "tokagnostic.memory",
     "NgramMemory": "tokagnostic.memory",
     "memory_kinds": "tokagnostic.memory",
     "save_memory": "tokagnostic.memory.file",

@@ -10,7 +10,7 @@ from tests.hashing.sequences import PREFIXES, cache_of
 from tokagnostic.hashing import NgramHasher
 from tokagnostic.hashing.addresses import head_moduli
 from tokagnostic.hashing.rows import HeadRows, NgramRows
-from tokagnostic.memory import MemoryConfig
+from tokagnostic.memory import MemoryConfig, memory_kinds
 
 TOKENS = [b" a", b"b", None, b" ", "é".encode(), b"the", b"\x00" * 300]
 BACKENDS = ["eager", pytest.param("aot_eager", marks=pytest.mark.slow)]
@@ -73,9 +73,10 @@ def test_unknown_ids_are_counted_by_every_call_of_a_compiled_graph(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("num_tables", [1, 2])
-def test_a_frozen_memory_compiles_to_one_graph_with_the_same_features(backend, num_tables):
+@pytest.mark.parametrize("kind", memory_kinds())
+def test_a_frozen_memory_compiles_to_one_graph_with_the_same_features(backend, kind, num_tables):
     config = MemoryConfig.from_dict(
-        {"kind": "joint", "max_order": 3, "num_rows": 100, "num_heads": 3, "dim": 4, "num_tables": num_tables}
+        {"kind": kind, "max_order": 3, "num_rows": 100, "num_heads": 3, "dim": 4, "num_tables": num_tables}
     )
     memory = config.build(cache_of(TOKENS, "first")).freeze()
     compiled = torch.compile(memory, backend=backend, fullgraph=True)

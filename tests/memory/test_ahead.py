@@ -87,7 +87,7 @@ def test_whatever_is_started_a_call_reads_its_own_keys(saved, cache, calls):
             if starts:
                 ahead.start(keys)
             else:
-                plain = memory.store.read(keys, memory.addresser.heads[layer], layer)
+                plain = memory.addresser.read(keys, memory.store, layer)
                 assert torch.equal(memory.features_of(keys, layer), plain)
 
 

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
+import pickle
 
 import pytest
 import torch
 
 from tokagnostic.errors import InvalidValueError
 from tokagnostic.hashing.windows_numba import WindowStream
+from tokagnostic.host.history import History
 from tokagnostic.memory import MemoryConfig, NgramMemory, load_memory, memory_kinds, save_memory
+
+BY_BYTES = [kind for kind in memory_kinds() if MemoryConfig.from_dict({"kind": kind}).by_bytes]
+
+
+def through_pickle(value):
+    return pickle.loads(pickle.dumps(value))
 
 
 @pytest.fixture
@@ -25,28 +34,6 @@ class TestEveryKind:
         changed[:, 5:] = 0
         assert torch.equal(memory(changed)[:, :5], memory(ids)[:, :5])
         assert not torch.equal(memory(changed)[:, 5:], memory(ids)[:, 5:])
-
-    def test_equal_bytes_have_equal_rows_under_any_tokenizer(self, kind, make_memory, vocabulary, other_vocabulary):
-        """One tokenizer needs three tokens for a word, the other one."""
-        whole, parts = other_vocabulary.encode(b"internal"), vocabulary.encode(b"internal")
-        assert (len(whole), len(parts)) == (1, 3)
-        mine, other = make_memory(kind, vocabulary.cache), make_memory(kind, other_vocabulary.cache)
-        for layer in range(mine.num_tables):
-            three = mine.rows(mine.hasher(torch.tensor([parts])), layer)[0, -1, 2]
-            one = other.rows(other.hasher(torch.tensor([whole])), layer)[0, -1, 0]
-            assert three.tolist() == one.tolist()
-
-    def test_the_same_windows_of_two_tokenizers_read_the_same(self, kind, make_memory, vocabulary, other_vocabulary):
-        text = b"internal the memory \x00\xff"
-        found = []
-        for words in (vocabulary, other_vocabulary):
-            memory = make_memory(kind, words.cache, max_order=1)
-            ids = words.encode(text)
-            features = memory(torch.tensor([ids]))[0]
-            found.append({words.tokens[v]: features[t].tolist() for t, v in enumerate(ids)})
-        common = found[0].keys() & found[1].keys()
-        assert {b"\x00", b"\xff"} <= common
-        assert all(found[0][piece] == found[1][piece] for piece in common)
 
     def test_nothing_crosses_a_document_start(self, memory, ids):
         starts = torch.zeros_like(ids, dtype=torch.bool)
@@ -67,11 +54,20 @@ class TestEveryKind:
         assert torch.equal(features != 0, exists.unsqueeze(-1).expand_as(features))
 
     def test_streaming_keys_equal_whole(self, memory, ids):
-        stream = WindowStream(memory.hasher.cache, memory.max_order)
-        parts = [stream.push(ids[0, begin:end].numpy()) for begin, end in [(0, 1), (1, 1), (1, 2), (2, 6), (6, 9)]]
-        keys = torch.cat([torch.from_numpy(part) for part in parts])
-        assert torch.equal(keys, memory.hasher(ids)[0])
-        assert torch.equal(memory.features_of(keys.unsqueeze(0)), memory(ids[:1]))
+        starts = torch.zeros_like(ids, dtype=torch.bool)
+        starts[:, 0] = starts[1, 4] = True
+        whole = memory.hasher(ids, starts)
+        hasher, history = memory.hasher, None
+        for begin, end in [(0, 1), (1, 1), (1, 2), (2, 6), (6, 9)]:
+            piece, flags = ids[:, begin:end], starts[:, begin:end]
+            before = None if history is None else history.last_waiting
+            keys, waiting = hasher(piece, flags, history), hasher.waiting(piece, flags, before)
+            assert torch.equal(keys, whole[:, begin:end])
+            if history is None:
+                history = History.of(0, piece, flags, keys, waiting)
+            else:
+                history = history.extended(piece, flags, keys, waiting)
+        assert torch.equal(memory.features_of(whole), memory(ids, starts))
 
     def test_features_have_the_stated_width(self, memory, ids):
         assert memory(ids).shape == (2, 9, memory.feature_dim)
@@ -115,6 +111,14 @@ class TestEveryKind:
         rows = memory.rows(memory.hasher(ids))
         expected = 2 * torch.bincount(rows[rows >= 0], minlength=memory.addresser.num_rows[0])
         assert torch.equal(memory.visits[0].counts, expected)
+
+    @pytest.mark.parametrize("copied", [copy.deepcopy, through_pickle], ids=["copy", "pickle"])
+    def test_a_copy_of_it_can_be_trained(self, memory, ids, copied):
+        again = copied(memory.train())
+        again(ids, layer=1).sum().backward()
+        assert torch.equal(again(ids, layer=1), memory(ids, layer=1))
+        assert torch.equal(again.visits[1].counts, 2 * memory.visits[1].counts)
+        assert again.store.tables[1].grad is not None and memory.store.tables[1].grad is None
 
     def test_layers_read_their_own_table_or_the_shared_one(self, kind, make_memory, ids):
         own, shared = make_memory(kind, num_tables=2), make_memory(kind, num_tables=1)
@@ -165,6 +169,40 @@ class TestEveryKind:
             assert torch.equal(again.store.tables[layer], memory.store.tables[layer])
         save_memory(again, tmp_path / "again.safetensors")
         assert (tmp_path / "again.safetensors").read_bytes() == (tmp_path / "memory.safetensors").read_bytes()
+
+
+@pytest.mark.parametrize("kind", BY_BYTES)
+class TestEveryKindAddressedByBytes:
+    """What only a memory can promise whose rows know nothing but bytes."""
+
+    def test_equal_bytes_have_equal_rows_under_any_tokenizer(self, kind, make_memory, vocabulary, other_vocabulary):
+        """One tokenizer needs three tokens for a word, the other one."""
+        whole, parts = other_vocabulary.encode(b"internal"), vocabulary.encode(b"internal")
+        assert (len(whole), len(parts)) == (1, 3)
+        mine, other = make_memory(kind, vocabulary.cache), make_memory(kind, other_vocabulary.cache)
+        for layer in range(mine.num_tables):
+            three = mine.rows(mine.hasher(torch.tensor([parts])), layer)[0, -1, 2]
+            one = other.rows(other.hasher(torch.tensor([whole])), layer)[0, -1, 0]
+            assert three.tolist() == one.tolist()
+
+    def test_the_same_windows_of_two_tokenizers_read_the_same(self, kind, make_memory, vocabulary, other_vocabulary):
+        text = b"internal the memory \x00\xff"
+        found = []
+        for words in (vocabulary, other_vocabulary):
+            memory = make_memory(kind, words.cache, max_order=1)
+            ids = words.encode(text)
+            features = memory(torch.tensor([ids]))[0]
+            found.append({words.tokens[v]: features[t].tolist() for t, v in enumerate(ids)})
+        common = found[0].keys() & found[1].keys()
+        assert {b"\x00", b"\xff"} <= common
+        assert all(found[0][piece] == found[1][piece] for piece in common)
+
+    def test_streaming_keys_equal_whole(self, memory, ids):
+        stream = WindowStream(memory.hasher.cache, memory.max_order)
+        parts = [stream.push(ids[0, begin:end].numpy()) for begin, end in [(0, 1), (1, 1), (1, 2), (2, 6), (6, 9)]]
+        keys = torch.cat([torch.from_numpy(part) for part in parts])
+        assert torch.equal(keys, memory.hasher(ids)[0])
+        assert torch.equal(memory.features_of(keys.unsqueeze(0)), memory(ids[:1]))
 
 
 @pytest.mark.parametrize("kind", ["nothing", None, 3, ["joint"], ""], ids=repr)

@@ -12,7 +12,8 @@ from tests import naive
 from tokagnostic.errors import MemoryFileError
 from tokagnostic.hashing.polynomial import LAW
 from tokagnostic.memory import JointConfig, MemoryRecipe
-from tokagnostic.memory.recipe import GOLDEN_WINDOWS, TableRecipe, canonical_json, identity_of
+from tokagnostic.memory.laws import GOLDEN_WINDOWS
+from tokagnostic.memory.recipe import TableRecipe, canonical_json, identity_of
 from tokagnostic.memory.recipe_reader import recipe_from_json
 
 DIGEST = hashlib.sha256(b"").hexdigest()

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from tokagnostic.errors import CorpusError
+from tokagnostic.errors import CorpusError, InvalidValueError
 from tokagnostic.evaluation.coverage_report import BAND_EDGES, BANDS, NUM_RANDOM_KEYS, Coverage, Covered, Noise
 from tokagnostic.evaluation.key_set import KeySet, SortedRuns
 from tokagnostic.evaluation.windows import AnyDocument, WindowReader, document_batches
@@ -38,8 +38,15 @@ def coverage(
         key_set: the exact windows of the memory's training, to judge the sketch by.
 
     Raises:
+        InvalidValueError: if the memory's rows do not depend on bytes alone.
         CorpusError: if there is no document, if none has a window, or if one is not UTF-8.
     """
+    if not memory.config.by_bytes:
+        raise InvalidValueError(
+            f"a memory of kind {memory.config.kind}",
+            expected="one whose rows are named by bytes: windows of another tokenizer have no rows in it",
+            remedy="Ask a memory of kind joint",
+        )
     encoder = TextEncoder.of(tokenizer)
     reader = WindowReader(encoder, memory.max_order if max_order is None else max_order)
     sketch = _Sketch(memory)

@@ -43,6 +43,8 @@ class HashCache:
     """What was done with an invented space; a memory file states it, and its readers must have done the same."""
     bases: tuple[int, int] = BASES
     """Of the two lanes: those of the law, or `CHECK_BASES`."""
+    tokens: TokenBytes | None = None
+    """The vocabulary itself, for memories that are addressed by ids; None in a cache that was read from a file."""
 
     @classmethod
     def build(cls, token_bytes: TokenBytes, num_ids: int | None = None, prefix: PrefixPolicy = "strip") -> HashCache:
@@ -87,12 +89,12 @@ class HashCache:
         steps = _steps(data, offsets[:-1], offsets[1:], powers, num_ids, bases)
         rule: PrefixRule = token_bytes.prefix if prefix == "strip" else "none"
         if rule == "none":
-            return cls(steps, steps, rule, token_bytes.fingerprint, prefix, bases)
+            return cls(steps, steps, rule, token_bytes.fingerprint, prefix, bases, token_bytes)
         has_bytes = token_bytes.lengths > 0
         skipped = np.zeros(len(token_bytes), dtype=np.int64)
         skipped[has_bytes] = data[offsets[:-1][has_bytes]] == SPACE
         start_steps = _steps(data, offsets[:-1] + skipped, offsets[1:], powers, num_ids, bases)
-        return cls(steps, start_steps, rule, token_bytes.fingerprint, prefix, bases)
+        return cls(steps, start_steps, rule, token_bytes.fingerprint, prefix, bases, token_bytes)
 
     @classmethod
     def of(cls, source: Any, prefix: PrefixPolicy = "strip") -> HashCache:
@@ -130,6 +132,21 @@ class HashCache:
     def num_ids(self) -> int:
         """V: ids below this one may be looked up."""
         return len(self.steps)
+
+    @property
+    def canonical_ids(self) -> np.ndarray:
+        """What ids have in common once their texts are normalised, see `tokens.canonical`, int32, for the vocabulary's ids.
+
+        Raises:
+            InvalidValueError: in a cache that was read from a file, which holds no texts.
+        """
+        if self.tokens is None:
+            raise InvalidValueError(
+                "a hash cache without its tokens, as one that was read from a file is",
+                expected="a cache built from a tokenizer, for a memory whose rows are named by ids",
+                remedy="Build the cache with HashCache.build or HashCache.of",
+            )
+        return self.tokens.canonical_ids
 
     @cached_property
     def fingerprint(self) -> str:

@@ -20,14 +20,16 @@ class HeadRows:
 
     Args:
         moduli: M_k per head.
+        first_row: where the rows of the first head begin in the table.
 
     Raises:
         InvalidValueError: if there is no head, or a modulus is not a whole number of at least 2 that 32 bits can hold.
     """
 
-    def __init__(self, moduli: Sequence[int]) -> None:
+    def __init__(self, moduli: Sequence[int], first_row: int = 0) -> None:
         self.moduli = tuple(moduli)
-        self.arrays = rows_numba.HeadArrays(moduli)
+        self.offsets = tuple(first_row + offset for offset in head_offsets(moduli))
+        self.arrays = rows_numba.HeadArrays(moduli, first_row)
         self._tensors: dict[device, Tensor] = {}
 
     def __call__(self, keys: Array) -> Array:
@@ -55,7 +57,7 @@ class HeadRows:
 
         if where not in self._tensors:
             reciprocals = [(2**64 - 1) // modulus for modulus in self.moduli]
-            self._tensors[where] = torch.tensor([self.moduli, head_offsets(self.moduli), reciprocals], device=where)
+            self._tensors[where] = torch.tensor([self.moduli, self.offsets, reciprocals], device=where)
         return self._tensors[where]
 
 

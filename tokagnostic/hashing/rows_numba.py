@@ -1,9 +1,9 @@
 """Keys, or token ids at once, on the CPU to row numbers, by vector instructions and without a division.
 
-The remainder of a key of 62 bits by a modulus M takes a multiplication in double precision and one of 32 bits. Let x be
-the key as a double and y the true quotient key / M. Then `x * (1 / M) + 2 ** 52` is rounded to a whole number, which
+The remainder of a key of up to 63 bits by a modulus M takes a multiplication in double precision and one of 32 bits. Let
+x be the key as a double and y the true quotient key / M. Then `x * (1 / M) + 2 ** 52` is rounded to a whole number, which
 stands in the low bits of the double: q with |q - y| <= 1/2 + e, where the errors of x, 1 / M and their product make
-e < 3.01 * 2 ** -53 * y. For M >= 2 ** 12 that is below 0.4, so the rest r = key - q * M lies within -0.9 M .. 0.9 M and
+e < 3.01 * 2 ** -53 * y. For M >= 2 ** 13 that is below 0.4, so the rest r = key - q * M lies within -0.9 M .. 0.9 M and
 is the remainder or M less than it. Its low 32 bits are enough to tell: of r and r + M, as unsigned numbers, the smaller
 one is the remainder, as long as 1.9 * M < 2 ** 32. Smaller moduli, which no real table has, are divided by.
 """
@@ -25,7 +25,7 @@ from tokagnostic.hashing.windows_numba import BLOCK, RULES, block_keys, block_sc
 
 WIDTH = 8
 """Heads that are addressed at once."""
-LEAST_FAST = 2**12
+LEAST_FAST = 2**13
 """Smallest modulus whose remainders take no division."""
 LARGEST = 2**31 + 2**26
 """Largest modulus; the primes of any row count up to 2 ** 31 - 1 are below it, however many heads there are."""
@@ -36,12 +36,13 @@ class HeadArrays:
 
     Args:
         moduli: M_k per head.
+        first_row: where the rows of the first head begin.
 
     Raises:
         InvalidValueError: if there is no head, or a modulus is not a whole number from 2 to `LARGEST`.
     """
 
-    def __init__(self, moduli: Sequence[int]) -> None:
+    def __init__(self, moduli: Sequence[int], first_row: int = 0) -> None:
         wrong = [modulus for modulus in moduli if type(modulus) is not int or not 2 <= modulus <= LARGEST]
         if wrong or not moduli:
             raise InvalidValueError(
@@ -54,6 +55,7 @@ class HeadArrays:
         padded = [*moduli, *[LEAST_FAST] * (-len(moduli) % WIDTH)]
         self.table = np.array([padded, head_offsets(padded), [0] * len(padded)], dtype=np.int64)
         """M_k, offset_k, and 1 / M_k as the bits of a double, int64 [3, whole vectors]."""
+        self.table[1] += first_row
         self.table[2] = (1.0 / self.table[0]).view(np.int64)
         self.fast = min(moduli) >= LEAST_FAST
 

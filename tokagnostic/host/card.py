@@ -26,14 +26,14 @@ def model_card(attachment: Attachment, config: AttachmentConfig, recipe: MemoryR
     base = name if name.count("/") == 1 and not name.startswith((".", "/", "~")) else ""
     header = ["---", "library_name: tokagnostic", "tags: [tokagnostic, engram, n-gram-memory]"]
     header += [f"base_model: {json.dumps(base)}"] if base else []
-    rows = sum(table.num_rows for table in recipe.tables)
+    rows, least = sum(table.num_rows for table in recipe.tables), recipe.config.law.min_order
     facts = {
         "Host": f"{type(host).__name__}{f' {base}' if base else ''}, width {config.width}",
         "Layers that read": ", ".join(str(layer) for layer in config.layers),
         "Gate": config.gate,
         "Short convolution": f"{config.conv_kernel} taps" if config.conv_kernel else "none",
         "Ids that start documents": ", ".join(str(token_id) for token_id in config.boundary_ids) or "none",
-        "Orders read": f"1 to {config.max_order} of 1 to {recipe.max_order}",
+        "Orders read": f"{least} to {config.max_order} of {least} to {recipe.max_order}",
         "Reader": f"{sum(parameter.numel() for parameter in attachment.reader.parameters()):,} parameters",
         "Memory": f"{recipe.config.kind}, {len(recipe.tables)} table(s), {rows:,} rows of {recipe.config.dim} numbers, "
         f"{recipe.row_format}",

@@ -2,7 +2,7 @@
 
 from tokagnostic.memory.base import MemoryConfig, NgramMemory, memory_kinds, register_memory
 from tokagnostic.memory.file import SaveReport, load_memory, read_recipe, save_memory
-from tokagnostic.memory.kinds import JointConfig
+from tokagnostic.memory.kinds import JointConfig, XorConfig
 from tokagnostic.memory.pickling import register_pickling
 from tokagnostic.memory.recipe import MemoryRecipe
 
@@ -14,6 +14,7 @@ __all__ = [
     "MemoryRecipe",
     "NgramMemory",
     "SaveReport",
+    "XorConfig",
     "load_memory",
     "memory_kinds",
     "read_recipe",

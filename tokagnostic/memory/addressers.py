@@ -6,6 +6,7 @@ from torch import Tensor
 
 from tokagnostic.hashing.addresses import head_moduli, head_offsets
 from tokagnostic.hashing.rows import HeadRows
+from tokagnostic.memory.base import Store
 
 
 class ModuloAddresser:
@@ -38,6 +39,11 @@ class ModuloAddresser:
         return self._found
 
     @property
+    def num_moduli(self) -> int:
+        """K: each head has one."""
+        return self.num_heads
+
+    @property
     def moduli(self) -> list[list[int]]:
         """M_k of each table's heads."""
         return [list(heads.moduli) for heads in self.heads]
@@ -55,3 +61,7 @@ class ModuloAddresser:
     def __call__(self, keys: Tensor, table: int = 0) -> Tensor:
         """Address keys, int64 [...], in one table: rows, int64 [..., K]; -1 where there is no key."""
         return self.heads[table](keys)
+
+    def read(self, keys: Tensor, store: Store, table: int = 0) -> Tensor:
+        """The features, [..., N * K * dim], that a store has for keys, int64 [..., N]."""
+        return store.read(keys, self.heads[table], table)

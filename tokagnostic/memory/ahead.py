@@ -94,8 +94,8 @@ class ReadAhead:
 
     def _fetch(self, keys: Tensor) -> dict[int, Tensor]:
         """What the call will read, by table."""
-        memory, heads = self._memory, self._memory.addresser.heads
+        memory = self._memory
         # On a stream of its own a GPU copies what was fetched while it computes.
         with torch.cuda.stream(self._stream) if self._stream is not None else nullcontext(), torch.no_grad():
             there = keys.to(self._device)
-            return {table: memory.store.read(there, heads[table], table) for table in self._tables}
+            return {table: memory.addresser.read(there, memory.store, table) for table in self._tables}

@@ -18,6 +18,7 @@ from tokagnostic.hashing.cache import HashCache
 from tokagnostic.hashing.hasher import Past
 from tokagnostic.hashing.rows import HeadRows
 from tokagnostic.memory.ahead import ReadAhead
+from tokagnostic.memory.laws import Law
 from tokagnostic.memory.quantised import QuantisedRows
 from tokagnostic.memory.visits import Visits
 
@@ -44,8 +45,8 @@ class Addresser(Protocol):
     """Tables: 1 if all layers share one."""
 
     @property
-    def heads(self) -> Sequence[HeadRows]:
-        """What addresses keys in each table."""
+    def num_moduli(self) -> int:
+        """Moduli of each table; told before any is looked for."""
 
     @property
     def num_rows(self) -> list[int]:
@@ -61,6 +62,9 @@ class Addresser(Protocol):
 
     def __call__(self, keys: Tensor, table: int = 0) -> Tensor:
         """Rows, int64 [B, T, N, K]; -1 where there is no key."""
+
+    def read(self, keys: Tensor, store: Store, table: int = 0) -> Tensor:
+        """The features, [B, T, N * K * dim], that a store has for keys, int64 [B, T, N]."""
 
 
 class Store(Protocol):
@@ -199,7 +203,7 @@ class NgramMemory(nn.Module):
                 return self.store(rows, table)
         if self.ahead is not None and (features := self.ahead.take(keys, table)) is not None:
             return features
-        return self.store.read(keys, self.addresser.heads[table], table)
+        return self.addresser.read(keys, self.store, table)
 
     def table_of(self, layer: int) -> int:
         """Which table a layer reads: the shared one, or its own.
@@ -223,11 +227,20 @@ class MemoryConfig(ABC):
     """The complete description of a memory without its values; subclasses are the kinds."""
 
     kind: ClassVar[str]
+    by_bytes: ClassVar[bool] = True
+    """Whether a window's rows depend on its bytes alone, so that any tokenizer may read the memory."""
+    own_tensors: ClassVar[Mapping[str, torch.dtype]] = {}
+    """What files of this kind hold beside tables and visits: tensors of one dimension, by name."""
 
     max_order: int = 3
     """N: windows of 1..N tokens are read."""
     dim: int = 32
     """Numbers per row."""
+
+    @property
+    @abstractmethod
+    def law(self) -> Law:
+        """How windows reach their rows, as files of this memory say it."""
 
     @abstractmethod
     def hasher(self, cache: HashCache, max_order: int | None = None) -> Hasher:
@@ -252,6 +265,10 @@ class MemoryConfig(ABC):
                 default fresh.
             max_order: largest order that is read; by default the config's.
         """
+
+    def own_values(self, cache: HashCache) -> dict[str, Tensor]:
+        """The values of `own_tensors` under a tokenizer's hash cache, by name."""
+        return {}
 
     def to_dict(self) -> dict[str, Any]:
         """The config as plain JSON values, its kind included."""

@@ -25,6 +25,7 @@ DTYPE_NAMES = {
     torch.int8: "I8",
     torch.float8_e4m3fn: "F8_E4M3",
     torch.uint32: "U32",
+    torch.int32: "I32",
 }
 """How safetensors calls the types that a memory file holds."""
 NOT_FINITE: dict[torch.dtype, np.unsignedinteger] = {

@@ -185,11 +185,23 @@ def load_memory(
         tensors = map_tensors(file, places) if mapped else copy_tensors(file, places)
     tables = [_rows_in(tensors, i, trainable) for i in range(len(recipe.tables))]
     memory = recipe.config.build(cache, tables=tables, max_order=max_order)
+    _check_own_tensors(path, recipe.config.own_values(cache), tensors)
     memory.visits = [Visits(table.num_rows, saved=tensors[visits_name(i)]) for i, table in enumerate(recipe.tables)]
     if trainable:
         return memory
     memory.origin = Origin(Path(path), recipe.identity, memory.versions, mapped)
     return memory.freeze()
+
+
+def _check_own_tensors(path: str | Path, expected: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> None:
+    """Refuse a file whose rows are addressed by other values than this program would address them by."""
+    for name, values in expected.items():
+        if not torch.equal(values, found[name]):
+            raise MemoryFileError(
+                f"{path}: the tensor `{name}` differs from what this program makes of the tokenizer",
+                expected="equal values: a version of Unicode, or of what normalises texts, may have changed them",
+                remedy="Read the file with the version that wrote it, or get it again from where it came",
+            )
 
 
 def _rows_in(tensors: Mapping[str, Tensor], table: int, trainable: bool) -> Tensor | QuantisedRows:
@@ -241,6 +253,10 @@ def _check_tensors(recipe: MemoryRecipe, places: Mapping[str, Place]) -> None:
         if block_size is not None:
             wanted[scale_name(i)] = (torch.float32, (table.num_rows, dim // block_size))
     found = {name: (place.dtype, place.shape) for name, place in places.items()}
+    for name, dtype in recipe.config.own_tensors.items():
+        # Their length is the tokenizer's, which only its own hash cache knows.
+        shape = found[name][1] if name in found else ()
+        wanted[name] = (dtype, shape[:1] or (1,))
     for name in sorted(wanted.keys() | found.keys()):
         if found.get(name) != wanted.get(name):
             raise MemoryFileError(

@@ -11,7 +11,6 @@ from typing import Any, Literal
 from tokagnostic.errors import InvalidValueError
 from tokagnostic.hashing.addresses import head_offsets
 from tokagnostic.hashing.cache import PrefixPolicy
-from tokagnostic.hashing.polynomial import LAW, hash_bytes
 from tokagnostic.memory.base import MemoryConfig, NgramMemory
 
 VERSION = 1
@@ -22,26 +21,6 @@ RowFormat = Literal["fp32", "bf16", "fp16", "int8", "fp8_e4m3"]
 
 BREAKS = ("document", "special", "unknown", "empty")
 """What ends every window: a document start, special and unknown ids, ids without bytes."""
-
-GOLDEN_WINDOWS: tuple[bytes, ...] = (
-    b"a",
-    b"internal",
-    b" the",
-    b"of the ",
-    b"\n",
-    b"\x00",
-    b"\x00\x00a",
-    b"\xff",
-    bytes(range(128, 256)),
-    bytes(range(256)),
-    "é".encode(),
-    "日本語".encode(),
-    "😀".encode(),
-    "€".encode()[:2],
-    b" " * 16,
-    b"x" * 1000,
-)
-"""Windows whose rows every file states: letters, NUL, high bytes, a cut character, long ones."""
 
 _IDENTIFYING = ("digests", "hash", "tables", "kind", "config", "policy")
 
@@ -64,10 +43,6 @@ class TableRecipe:
     def num_rows(self) -> int:
         """R: rows of all heads together."""
         return sum(self.moduli)
-
-    def rows_of(self, key: int) -> list[int]:
-        """The key's rows by plain integers, [K]."""
-        return [offset + key % modulus for offset, modulus in zip(self.offsets, self.moduli, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -138,27 +113,20 @@ class MemoryRecipe:
 
     def to_dict(self) -> dict[str, Any]:
         """The recipe as plain JSON values, its identity not included."""
-        config = self.config.to_dict()
+        config, law = self.config.to_dict(), self.config.law
         kind = config.pop("kind")
         values: dict[str, Any] = {
             "version": VERSION,
             "kind": kind,
             "config": {**config, "row_format": self.row_format, "block_size": self.block_size},
-            "hash": LAW,
+            "hash": law.stated,
             "tables": [
                 {"moduli": list(table.moduli), "offsets": list(table.offsets), "layers": list(table.layers)}
                 for table in self.tables
             ],
             "max_order": self.max_order,
             "policy": {"prefix": self.prefix, **dict.fromkeys(BREAKS, "break")},
-            "golden": [
-                {
-                    "bytes": window.hex(),
-                    "key": str(hash_bytes(window)),
-                    "rows": [table.rows_of(hash_bytes(window)) for table in self.tables],
-                }
-                for window in GOLDEN_WINDOWS
-            ],
+            "golden": [law.golden(window, [table.moduli for table in self.tables]) for window in law.windows],
             "digests": dict(self.digests),
         }
         if self.trained_on is not None:

@@ -9,12 +9,11 @@ from typing import Any, get_args
 
 from tokagnostic.errors import InvalidValueError, MemoryFileError
 from tokagnostic.hashing.cache import PrefixPolicy
-from tokagnostic.hashing.polynomial import LAW, hash_bytes
 from tokagnostic.memory.base import MemoryConfig, memory_kinds
+from tokagnostic.memory.laws import NUM_GOLDEN, Law
 from tokagnostic.memory.quantised import CodeFormat, block_size_of
 from tokagnostic.memory.recipe import (
     BREAKS,
-    GOLDEN_WINDOWS,
     VERSION,
     MemoryRecipe,
     RowFormat,
@@ -41,14 +40,18 @@ def recipe_from_json(text: str) -> MemoryRecipe:
         raise _refusal("the recipe", f"no JSON ({error})", "canonical JSON") from error
     _check_version(values)
     config, row_format, block_size = _read_config(values)
-    _check_equal("hash.", _mapping(values, "hash"), LAW)
+    try:
+        law = config.law
+    except InvalidValueError as error:
+        raise _refusal("config", f"refused: {error.given}", error.expected) from error
+    _check_equal("hash.", _mapping(values, "hash"), law.stated)
     tables = _read_tables(values, config)
     _check_equal("", values, {"max_order": config.max_order})
     policy = _mapping(values, "policy")
     _check_equal("policy.", policy, dict.fromkeys(BREAKS, "break"))
     prefix = _known(policy, "policy.prefix", get_args(PrefixPolicy))
-    _check_golden(values, tables)
-    digests = _read_digests(values, len(tables), block_size is not None)
+    _check_golden(values, law, tables)
+    digests = _read_digests(values, config, len(tables), block_size is not None)
     identity = _required(values, "identity")
     try:
         expected = identity_of(values)
@@ -154,7 +157,7 @@ def _read_tables(values: Mapping[str, Any], config: MemoryConfig) -> tuple[Table
         if not isinstance(table, dict):
             raise _refusal(f"tables[{i}]", table, "a mapping")
         # The lengths are compared before any prime is looked for, so that no config can make that search long.
-        _list(table, f"tables[{i}].moduli", addresser.num_heads)
+        _list(table, f"tables[{i}].moduli", addresser.num_moduli)
         layers = _list(table, f"tables[{i}].layers")
         if not all(type(layer) is int and layer >= 0 for layer in layers):
             raise _refusal(f"tables[{i}].layers", layers, "layers counted from 0")
@@ -167,24 +170,29 @@ def _read_tables(values: Mapping[str, Any], config: MemoryConfig) -> tuple[Table
     return tuple(TableRecipe(tuple(moduli[i]), tuple(table["layers"])) for i, table in enumerate(stated))
 
 
-def _check_golden(values: Mapping[str, Any], tables: Sequence[TableRecipe]) -> None:
-    for i, window in enumerate(_list(values, "golden", len(GOLDEN_WINDOWS))):
+def _check_golden(values: Mapping[str, Any], law: Law, tables: Sequence[TableRecipe]) -> None:
+    moduli = [table.moduli for table in tables]
+    for i, window in enumerate(_list(values, "golden", NUM_GOLDEN)):
         if not isinstance(window, dict):
             raise _refusal(f"golden[{i}]", window, "a mapping")
+        stated = _required(window, f"golden[{i}].{law.window_field}")
         try:
-            key = hash_bytes(bytes.fromhex(_required(window, f"golden[{i}].bytes")))
+            expected = law.golden(stated, moduli)
         except (TypeError, ValueError) as error:
-            raise _refusal(f"golden[{i}].bytes", window["bytes"], "bytes in hex") from error
-        # A key may be written as a decimal string or as an integer.
-        if json.dumps(_required(window, f"golden[{i}].key")).strip('"') != str(key):
-            raise _refusal(f"golden[{i}].key", window["key"], f"{key} by the hash law of this program")
-        _check_equal(f"golden[{i}].", window, {"rows": [table.rows_of(key) for table in tables]})
+            raise _refusal(f"golden[{i}].{law.window_field}", stated, law.window_form) from error
+        for name, right in expected.items():
+            # A key may be written as a decimal string or as an integer.
+            found = _required(window, f"golden[{i}].{name}")
+            if json.dumps(found).strip('"') != json.dumps(right).strip('"'):
+                raise _refusal(f"golden[{i}].{name}", found, f"{right} by the hash law of this program")
 
 
-def _read_digests(values: Mapping[str, Any], num_tables: int, is_quantised: bool) -> dict[str, str]:
+def _read_digests(
+    values: Mapping[str, Any], config: MemoryConfig, num_tables: int, is_quantised: bool
+) -> dict[str, str]:
     digests = _mapping(values, "digests")
     kinds = (table_name, visits_name, scale_name) if is_quantised else (table_name, visits_name)
-    names = {name(i) for i in range(num_tables) for name in kinds}
+    names = {name(i) for i in range(num_tables) for name in kinds} | set(config.own_tensors)
     if set(digests) != names:
         raise _refusal(
             "digests", f"given for {', '.join(sorted(digests))}", f"one for each of {', '.join(sorted(names))}"

@@ -59,6 +59,8 @@ def stored_tensors(memory: NgramMemory, row_format: RowFormat, block_size: int |
     for i, visits in enumerate(memory.visits):
         counts = visits.saturated()
         tensors[visits_name(i)] = StoredTensor(torch.uint32, tuple(counts.shape), partial(_whole, counts))
+    for name, values in memory.config.own_values(memory.hasher.cache).items():
+        tensors[name] = StoredTensor(values.dtype, tuple(values.shape), partial(_whole, values))
     return dict(sorted(tensors.items(), key=lambda item: -item[1].dtype.itemsize))
 
 

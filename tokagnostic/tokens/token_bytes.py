@@ -200,6 +200,14 @@ class TokenBytes:
         return [ids for ids in groups.values() if len(ids) > 1]
 
     @cached_property
+    def canonical_ids(self) -> np.ndarray:
+        """One number for all ids of the same normalised text, see `tokens.canonical`, int32 [V]."""
+        # Here, for only memories that are addressed by ids pay for it: a large vocabulary takes some tenths of a second.
+        from tokagnostic.tokens.canonical import canonical_ids
+
+        return canonical_ids(self)
+
+    @cached_property
     def fingerprint(self) -> str:
         """SHA-256, in lower-case hex, of the table as it is; names, paths and padding state play no part.
 
