@@ -26,7 +26,7 @@ LIMIT = 60
 
 
 def environment(rank: int, num_processes: int, port: int) -> dict[str, str]:
-    """What `accelerate launch --cpu` tells each process; nothing of it where there is only one."""
+    """What `torchrun` tells each process where ACCELERATE_USE_CPU is set; nothing of it where there is only one."""
     values = {**os.environ, "ACCELERATE_USE_CPU": "1", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT)}
     if num_processes > 1:
         values |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "LOCAL_RANK": str(rank)}

@@ -124,3 +124,30 @@ def test_damaged_visits_are_not_believed(run, tmp_path):
     with pytest.raises(SourceError, match="two"):
         export_memory(one, tmp_path / "m", merge_visits=[two])
     assert not (tmp_path / "m").exists()
+
+
+def test_visits_of_hot_rows_alone_are_refused(run, tmp_path):
+    one, two, hot = run("one", 2), run("two", 3), tmp_path / "hot.safetensors"
+    export_memory(two, hot, hot_rows=30)
+    for arguments in ({"merge_visits": [hot]}, {"merge_visits": [two], "visits_base": hot}):
+        with pytest.raises(InvalidValueError, match="holds hot rows alone"):
+            export_memory(one, tmp_path / "merged.safetensors", **arguments)
+
+
+def test_a_run_is_added_once(run, tmp_path):
+    one, two, path = run("one", 2), run("two", 3), tmp_path / "merged.safetensors"
+    shutil.copytree(one, tmp_path / "copy")
+    for others in ([one], [two, two], [two, tmp_path / "copy"]):
+        with pytest.raises(InvalidValueError, match="twice among the runs"):
+            export_memory(one, path, merge_visits=others)
+    assert not path.exists()
+
+
+def test_the_memory_that_an_attachment_reads_is_not_replaced(run, tmp_path):
+    one, two = run("one", 2), run("two", 3)
+    path = two / "attachment" / "memory.safetensors"
+    (path.parent / "attachment.json").write_text("{}")
+    before = path.read_bytes()
+    with pytest.raises(InvalidValueError, match="which an attachment reads"):
+        export_memory(one, path)
+    assert path.read_bytes() == before

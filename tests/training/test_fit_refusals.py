@@ -22,6 +22,7 @@ from tokagnostic.training.fit import fit
 from tokagnostic.training.packing import BlockSampler, TokenStream
 from tokagnostic.training.processes import require_text_for_all
 from tokagnostic.training.streamed_text import StreamedText
+from tokagnostic.training.updating import make_accelerator
 
 
 class TestRefusals:
@@ -200,3 +201,10 @@ class TestPrecision:
         with pytest.raises(TrainingError, match=r"precision = 'bf16' cannot be had .*start another process") as caught:
             make_setup().fit(tmp_path / "two", change(FIT, precision="bf16"))
         assert "\n" not in str(caught.value) and not (tmp_path / "two").exists()
+
+
+def test_processes_that_do_not_know_of_each_other_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    with pytest.raises(TrainingError, match=r"2 processes .* do not know of each other") as caught:
+        make_accelerator(FIT)
+    assert "ACCELERATE_USE_CPU=1" in caught.value.remedy

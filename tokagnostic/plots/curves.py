@@ -52,7 +52,7 @@ def plot_learning_curves(
     curves = {name: points for name, points in curves.items() if points}
     if not curves:
         raise InvalidValueError(
-            f"{len(runs)} runs without a record that holds {x!r} and {y!r}",
+            f"no record that holds {x!r} and {y!r} in {', '.join(runs)}",
             expected="at least one such record",
             remedy="Name fields that the metrics have",
         )

@@ -6,8 +6,11 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import torch
+
 from tokagnostic.errors import InvalidValueError
 from tokagnostic.hashing import HashCache
+from tokagnostic.host.saving import CONFIG_FILE
 from tokagnostic.memory.base import NgramMemory
 from tokagnostic.memory.file import SaveReport, load_memory, read_recipe, save_memory
 from tokagnostic.memory.hot import HotRows, keep_hot_rows
@@ -57,11 +60,13 @@ def export_memory(
             remedy="Name them with merge_visits, or leave visits_base out",
         )
     source = memory_file_of(folder)
+    _refuse_place(Path(path))
     recipe, memory = _opened(source, mapped=False)
     trained_on = dict(recipe.trained_on or {})
     if merge_visits:
         others = [_opened(_file_of(other), like=recipe) for other in merge_visits]
         base = None if visits_base is None else _opened(_file_of(visits_base), like=recipe)
+        _refuse_one_run_twice([(recipe, memory), *others])
         for table, visits in enumerate(memory.visits):
             all_counts = [visits.counts, *(other.visits[table].counts for _, other in others)]
             visits.counts = merged_visits(all_counts, None if base is None else base[1].visits[table].counts)
@@ -89,6 +94,12 @@ def _opened(path: Path, *, mapped: bool = True, like: MemoryRecipe | None = None
     """
     recipe = read_recipe(path)
     if like is not None:
+        if "hot_rows" in (recipe.trained_on or {}):
+            raise InvalidValueError(
+                f"visits of {path}, which holds hot rows alone",
+                expected="a memory with all visits that were counted",
+                remedy="Name the run that it was exported from",
+            )
         for what in ("kind", "rows", "prefix"):
             found, wanted = _named(recipe)[what], _named(like)[what]
             if found != wanted:
@@ -100,6 +111,37 @@ def _opened(path: Path, *, mapped: bool = True, like: MemoryRecipe | None = None
     # Saving needs rows and recipe, not a tokenizer: the cache of no ids stands in for one.
     cache = HashCache.build(TokenBytes.from_list([]), prefix=recipe.prefix)
     return recipe, load_memory(path, cache, mapped=mapped, verify=True)
+
+
+def _refuse_place(path: Path) -> None:
+    """Refuse to replace the memory that a saved attachment reads, of this run or of another.
+
+    Raises:
+        InvalidValueError: if the file would stand there.
+    """
+    if path.exists() and (path.parent / CONFIG_FILE).exists():
+        raise InvalidValueError(
+            f"output {str(path)!r}, which an attachment reads",
+            expected="the name of a file of its own",
+            remedy="Name another one",
+        )
+
+
+def _refuse_one_run_twice(opened: Sequence[tuple[MemoryRecipe, NgramMemory]]) -> None:
+    """Refuse runs with equal rows and equal visits: whatever they are called, they are one.
+
+    Raises:
+        InvalidValueError: if there are two such.
+    """
+    for i, (recipe, memory) in enumerate(opened):
+        for other, other_memory in opened[:i]:
+            both = zip(memory.visits, other_memory.visits, strict=True)
+            if recipe.identity == other.identity and all(torch.equal(own.counts, its.counts) for own, its in both):
+                raise InvalidValueError(
+                    f"the memory {recipe.identity} twice among the runs whose visits are added",
+                    expected="each run once, the one that is exported left out of merge_visits",
+                    remedy="Leave it out",
+                )
 
 
 def _named(recipe: MemoryRecipe) -> dict[str, object]:

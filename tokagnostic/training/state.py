@@ -207,13 +207,8 @@ def _is_finite(tensor: Tensor) -> bool:
 
 PIECE_NUMBERS = 2**22
 """Numbers that are looked at together."""
-REMEDY_FOR_DIVERGENCE = (
-    "Start again in another folder with a lower learning_rate or table_rate_factor; earlier checkpoints are intact"
-)
-REMEDY_FOR_TEXT = (
-    "Look at that text, or start again in another folder with precision no or a lower learning_rate; "
-    "earlier checkpoints are intact"
-)
+REMEDY_FOR_DIVERGENCE = "Start again in another folder with a lower learning_rate or table_rate_factor"
+REMEDY_FOR_TEXT = "Look at that text, or start again in another folder with precision no or a lower learning_rate"
 
 
 def refuse_difference(holder: str, saved: Any, given: Any) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import torch
 from accelerate import Accelerator
+from accelerate.utils import get_int_from_env
 from torch import Tensor, nn
 
 from tokagnostic.errors import TrainingError
@@ -41,8 +42,8 @@ def make_accelerator(config: FitConfig, folder: Path | None = None) -> Accelerat
 
     Raises:
         MissingExtraError: if a tracker is not installed.
-        TrainingError: if the precision cannot be had here, an earlier run of this process had another, or the launch
-            asks to shard what is trained.
+        TrainingError: if the precision cannot be had here, an earlier run of this process had another, the launch
+            asks to shard what is trained, or its processes do not know of each other.
     """
     require_trackers(config.trackers)
     try:
@@ -63,6 +64,13 @@ def make_accelerator(config: FitConfig, folder: Path | None = None) -> Accelerat
             "precision = 'fp16' on a CPU, which would compute in fp32 all the same",
             expected="no or bf16 on a CPU",
             remedy="Set precision to one of these",
+        )
+    num_launched = get_int_from_env(["WORLD_SIZE"], 1)
+    if num_launched > accelerator.num_processes:
+        raise TrainingError(
+            f"{num_launched} processes that were launched together and do not know of each other",
+            expected=f"a launch as of one run; Accelerate sees {accelerator.num_processes} of them",
+            remedy="Set ACCELERATE_USE_CPU=1 where processes train without a GPU, or launch one process",
         )
     kind = accelerator.distributed_type.value
     if kind in _SHARDING:
