@@ -33,7 +33,9 @@ def ids_and_starts(seed: int, shape: tuple[int, ...] = (2, 63)) -> tuple[torch.T
 
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("prefix", PREFIXES)
-@pytest.mark.parametrize("with_starts", [False, True], ids=["row starts", "given starts"])
+@pytest.mark.parametrize(
+    "with_starts", [pytest.param(False, id="row starts", marks=pytest.mark.slow), pytest.param(True, id="given starts")]
+)
 def test_the_hasher_compiles_to_one_graph_that_equals_numba(backend, prefix, with_starts):
     hasher = NgramHasher(cache_of(TOKENS, prefix), 3)
     compiled = torch.compile(lambda ids, starts: hasher(ids, starts), backend=backend, fullgraph=True)

@@ -66,6 +66,7 @@ def test_the_ranks_counts_are_those_of_one_process_over_the_same_documents(tmp_p
     assert merged["num_documents"] == 12
 
 
+@pytest.mark.slow
 def test_the_runs_of_all_ranks_give_the_overlap_of_the_corpus(tmp_path, texts, specs) -> None:
     cluster = blocks()
     run(tmp_path, cluster.SortWindows(tmp_path / "job", *specs, 3, memory_mib=1), reading=texts)

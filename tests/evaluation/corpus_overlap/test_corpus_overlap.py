@@ -186,7 +186,7 @@ class TestWorkFolder:
         file.write_text("\n".join(lines), encoding="utf-8")
         return Corpus(CorpusConfig(data=(str(file),)))
 
-    @pytest.mark.parametrize("stop_after", [0, 1, 2, 7, 19, 20])
+    @pytest.mark.parametrize("stop_after", [0, 1, *(pytest.param(n, marks=pytest.mark.slow) for n in (2, 7, 20)), 19])
     @pytest.mark.parametrize("kind", ["corpus", "list"])
     def test_takes_up_an_interrupted_count(self, encoders, corpus, tmp_path, monkeypatch, stop_after, kind) -> None:
         pair = encoders["metaspace"], encoders["byte-level"]

@@ -54,7 +54,9 @@ class TestSeveralProcesses:
                 pair[name] for row in as_values(plain) for pair in row
             ]
 
-    @pytest.mark.parametrize(("processes", "stop_after"), [(1, 0), (1, 1), (1, 3), (2, 2)])
+    @pytest.mark.parametrize(
+        ("processes", "stop_after"), [(1, 0), (1, 1), (1, 3), pytest.param(2, 2, marks=pytest.mark.slow)]
+    )
     def test_go_on_where_an_interrupted_count_had_saved(
         self, encoders, small_batches, tmp_path, monkeypatch, processes, stop_after
     ) -> None:
