@@ -105,7 +105,9 @@ class TestProcesses:
         """An interrupt goes to the whole group, as from a keyboard; a kill to the first process alone."""
         byte_tokenizer.save(str(tmp_path / "tokenizer.json"))
         code = (
-            "import itertools, multiprocessing\n"
+            "import itertools, multiprocessing, signal\n"
+            # whoever runs the tests in the background may have had interrupts ignored
+            "signal.signal(signal.SIGINT, signal.default_int_handler)\n"
             "from tokagnostic.corpus import Document\n"
             "from tokagnostic.tokens.sources import load_tokenizer\n"
             "from tokagnostic.training.encoding import encode_documents\n"
@@ -129,7 +131,11 @@ class TestProcesses:
             os.killpg(process.pid, signal_of_end)
         else:
             process.kill()
-        errors = process.communicate(timeout=60)[1]
+        try:
+            errors = process.communicate(timeout=60)[1]
+        finally:
+            if process.poll() is None:
+                os.killpg(process.pid, signal.SIGKILL)
         assert process.returncode == -signal_of_end
         until = time.monotonic() + 20
         while any(alive(pid) for pid in children) and time.monotonic() < until:
