@@ -500,15 +500,10 @@ class TestResults:
         assert whole == own
         assert cut["off"] == own["off"] and cut["memory"]["bits_per_byte"] != own["memory"]["bits_per_byte"]
 
-    def test_export_merges_visits(self, call, place, tmp_path) -> None:
-        def visits(name: str, *more: object) -> np.ndarray:
-            call("export", "--run", place / "run", "--output", tmp_path / name, *more)
-            return load_file(tmp_path / name)["visits.0"].astype(np.int64)
-
-        merge = ("--merge-visits", place / "run", place / "memory.safetensors")
-        assert np.array_equal(visits("merged.safetensors", *merge), 3 * visits("plain.safetensors"))
-        based = visits("based.safetensors", *merge, "--visits-base", place / "memory.safetensors")
-        assert np.array_equal(based, visits("plain.safetensors"))
+    def test_export_adds_the_visits_of_no_run_twice(self, call, place, tmp_path) -> None:
+        target = tmp_path / "merged.safetensors"
+        found = call("export", "--run", place / "run", "--output", target, "--merge-visits", place / "run")
+        assert "twice among the runs" in found.err and not target.exists()
 
     def test_inspect_of_a_memory_and_of_a_tokenizer(self, call, place) -> None:
         facts = json.loads(call("inspect", place / "memory.safetensors", "--verify", "--json").out)
