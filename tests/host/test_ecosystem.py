@@ -187,7 +187,8 @@ class TestCompiled:
     def num_graphs(self) -> int:
         return counters["stats"]["unique_graphs"]
 
-    @pytest.mark.parametrize("first", ["attach", pytest.param("compile", marks=pytest.mark.slow)])
+    @pytest.mark.slow
+    @pytest.mark.parametrize("first", ["attach", "compile"])
     def test_on_off_and_out(self, host: PreTrainedModel, memory: NgramMemory, first: str) -> None:
         ids = random_ids()
         plain = logits_of(host, ids)

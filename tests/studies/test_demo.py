@@ -103,6 +103,7 @@ class TestWhatItLeaves:
         assert config == json.loads(json.dumps(dataclasses.asdict(tiny_config(finished))))
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_bits_and_another_seed_others(report, tiny_config, tmp_path) -> None:
     again = demo(tiny_config(tmp_path / "again"))
     assert again["bpb"] == report["bpb"]

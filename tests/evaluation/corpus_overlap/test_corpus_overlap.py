@@ -61,6 +61,7 @@ class TestCounts:
         assert_equals_naive(result, TEXT, encoders[target], encoders[reference])
         assert result.key_collisions == 0
 
+    @pytest.mark.slow
     @given(st.lists(st.text(max_size=40) | st.sampled_from(TEXT), min_size=1, max_size=8), st.integers(1, 9))
     @settings(max_examples=60, deadline=None)
     def test_equal_those_of_python_sets_for_any_text_however_small_the_memory(self, encoders, texts, max_order) -> None:
