@@ -16,6 +16,7 @@ def by_source() -> dict[str, bytes]:
     return {document.source: document.data for document in embedded_documents()}
 
 
+@pytest.mark.slow
 def test_documents_are_sorted_distinct_utf8_and_not_tiny() -> None:
     documents = embedded_documents()
     sources = [document.source for document in documents]

@@ -113,6 +113,7 @@ def joined(encoder: TextEncoder, text: str) -> bytes:
 every_tokenizer = pytest.mark.parametrize("name", SPECS)
 
 
+@pytest.mark.slow
 @every_tokenizer
 def test_joined_ids_are_the_articles(name: str) -> None:
     encoder = encoder_of(name)

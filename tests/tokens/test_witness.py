@@ -344,6 +344,7 @@ def test_an_effect_is_named_just_where_something_happened(name: str, text: str) 
     assert (name_effect(seen, observe) is None) == (nothing_happened or text == "")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["llama2", "qwen3", "smollm2", "cl100k_base.tiktoken"])
 def test_real_tokenizers_show_what_they_declare(shared_folder: Path, name: str) -> None:
     encoder = load_tokenizer(str(shared_folder / "tokenizers" / name))

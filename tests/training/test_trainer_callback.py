@@ -79,6 +79,7 @@ def make(request: pytest.FixtureRequest, make_setup: Callable[..., Setup]) -> Ca
 
 
 class TestResuming:
+    @pytest.mark.slow
     def test_a_resumed_run_ends_with_the_bits_of_one_that_was_not_interrupted(
         self, make: Callable[[], Setup], tmp_path: Path
     ) -> None:

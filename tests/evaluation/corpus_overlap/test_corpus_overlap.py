@@ -73,6 +73,7 @@ class TestCounts:
             result = corpus_overlap(texts, encoders["metaspace"], encoders["byte-level"], max_order, memory_mib=1)
         assert_equals_naive(result, texts, encoders["metaspace"], encoders["byte-level"])
 
+    @pytest.mark.slow
     @pytest.mark.usefixtures("tiny")
     def test_hold_when_runs_are_merged_on_several_levels(self, encoders, monkeypatch) -> None:
         written: list[int] = []

@@ -367,6 +367,7 @@ class TestNoGuessing:
             TokenBytes.from_tokenizer(tokenizer)
 
 
+@pytest.mark.slow
 def test_a_large_vocabulary_is_read_in_seconds(byte_toy: ByteToy) -> None:
     """150,000 ids; the library's copy and the probe are most of it. Processor time, so that other work does not count."""
     description = json.loads(byte_toy().to_str())
